@@ -21,7 +21,8 @@ constexpr std::size_t kGaps = 1024;
 constexpr std::chrono::microseconds kForMore{50};
 constexpr std::uint32_t kPieces = 4;          // of a copy, whose commands leave together: each message costs both ends
 constexpr std::size_t kManyBytes = 32 << 10;  // of payload: its command does not wait for others, nor the timer
-constexpr std::uint32_t kWhileBehind = 4;     // times what a buffer holds, and so many buffers are under way
+constexpr std::chrono::milliseconds kForSlots{10};  // of the window; who waited in vain does so no more
+constexpr std::uint32_t kWhileBehind = 4;          // times what a buffer holds, and so many buffers are under way
 
 /// Pads with zeros to a multiple of 8. Most of what is put is some words long.
 std::byte* put_words(std::byte* at, Bytes bytes) noexcept {
@@ -213,14 +214,47 @@ void ClientChannel::post(std::uint64_t sequence, Bytes payload) noexcept {
   session_.send(to_, TrafficClass::kBulk, payload);
 }
 
-Result<std::uint64_t> ClientChannel::copy_out(const CopyBody& body, std::span<std::byte> to) {
-  const Command command{static_cast<std::uint16_t>(Opcode::kCopyOut), 0, std::as_bytes(std::span(&body, 1)), {}};
-  return with_room(0, [&] {
-    const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
-    if (outputs_.empty()) output_.store(sequence, std::memory_order_release);
-    outputs_.push_back({sequence, to, false});
-    return write(command);
+Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead::command::Handle from,
+                                              std::uint64_t offset) {
+  ClientWindow& window = session_.window();
+  const std::optional<Memory> memory = window.fetch(to);
+  const std::size_t most = memory ? window.piece_of(to.size()) : session_.limits().payload_bytes;
+  bool waits = memory && session_.options().wait_for_room;
+  for (;;) {
+    const bool may_fetch = memory && to.size() > kMaxInline;
+    if (may_fetch && waits && !window.has_slots(most)) {  // it is full of what others wait for, or of this very copy
+      session_.flush_all();
+      waits = session_.wait_until([&] { return window.has_slots(most); }, Clock::now() + kForSlots, Haste::kNo);
+    }
+    const std::optional<Memory> left =
+        may_fetch ? std::optional(memory->slice(memory->size() - to.size(), to.size())) : std::nullopt;
+    const Result<Piece> piece = copy_piece_out(to, {from.bits, offset, 0}, left ? &*left : nullptr, most);
+    if (!piece) return piece.error();
+    to = to.subspan(piece->bytes);
+    offset += piece->bytes;
+    if (to.empty()) return piece->sequence;
+  }
+}
+
+Result<ClientChannel::Piece> ClientChannel::copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory,
+                                                           std::size_t most) {
+  const Result<std::uint64_t> sequence = with_room(0, [&] {
+    const std::size_t wish = std::min(to.size(), most);
+    Output output{last_.load(std::memory_order_relaxed) + 1, to.first(wish)};
+    if (memory != nullptr) output.slots = session_.window().take_slots(wish);
+    const std::size_t room = output.slots.count * session_.limits().payload_bytes;
+    output.to = to.first(std::min<std::size_t>(wish, room != 0 ? room : session_.limits().payload_bytes));
+    from.bytes = output.to.size();
+    const CopyToWindowBody there{from, output.slots.first * std::uint64_t{session_.limits().payload_bytes}};
+    const bool is_placed = output.slots.count != 0;
+    if (is_placed) output.memory = memory->slice(0, from.bytes);
+    if (outputs_.empty()) output_.store(output.sequence, std::memory_order_release);
+    outputs_.push_back(std::move(output));
+    const Bytes body = is_placed ? std::as_bytes(std::span(&there, 1)) : std::as_bytes(std::span(&from, 1));
+    return write({static_cast<std::uint16_t>(Opcode::kCopyOut), is_placed ? kPlaced : std::uint16_t{0}, body, {}});
   });
+  if (!sequence) return sequence.error();
+  return Piece{*sequence, from.bytes};
 }
 
 Result<std::uint64_t> ClientChannel::load_module(const ModuleBody& body, Bytes image) {

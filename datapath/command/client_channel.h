@@ -20,6 +20,7 @@
 
 #include "base/spin_lock.h"
 #include "datapath/command/bodies.h"
+#include "datapath/command/client/client_window.h"
 #include "datapath/command/codec.h"
 #include "datapath/command/resume/kept_batches.h"
 #include "datapath/command/wire.h"
@@ -29,7 +30,6 @@
 namespace fairlead::datapath::command {
 
 class ClientSession;
-class Placing;
 
 /// In words.
 [[nodiscard]] std::string describe(const fairlead::command::Failure& failure, std::uint16_t channel);
@@ -65,7 +65,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false);
   /// From `from`, in pieces; the last one's sequence.
   Result<std::uint64_t> copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
-  Result<std::uint64_t> copy_out(const CopyBody& body, std::span<std::byte> to);
+  /// To `to`, in the same way.
+  Result<std::uint64_t> copy_out(std::span<std::byte> to, fairlead::command::Handle from, std::uint64_t offset);
   /// The image is kept until the command is executed: the server may ask for it.
   Result<std::uint64_t> load_module(const ModuleBody& body, Bytes image);
   Status recover();
@@ -104,6 +105,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint64_t sequence = 0;
     std::span<std::byte> to;
     bool done = false;
+    Slots slots{};                   // of the window, which it is read from; none: a message brings it
+    std::optional<Memory> memory{};  // until it is told of
   };
   struct Input {
     std::uint64_t sequence = 0;
@@ -120,6 +123,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   };
   /// The first of these bytes, which go by messages, or by the session's window if there is room.
   Result<Piece> copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
+  /// The first of them out of the device; `memory`: of them all, if the session's window is to be read.
+  Result<Piece> copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory, std::size_t most);
   Result<Piece> place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, Placing& placing);
   /// Under lock_, with room for one more command and `payload` bytes; else why there is none.
   template <typename Write>

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::chrono::seconds kRead{1};  // at most, until the reader looks whether it has waited for long enough
 constexpr std::chrono::microseconds kAlone{50};  // while nobody else does, for a transfer before it is looked who does
-constexpr auto kMostNap = 8 * Readers::kLinger;  // the same for who waits for room while others read
+constexpr std::chrono::microseconds kFetched{20};  // until it is looked whether what is read has come
+constexpr auto kMostNap = 8 * Readers::kLinger;    // the same for who waits for room while others read
 
 Status checked(const SessionOptions& options, std::size_t max_message_bytes) {
   const auto wrong = [](std::string what) { return Status(Code::kInvalidArgument, std::move(what)); };
@@ -87,7 +88,7 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   if (const Status fits = session->check_devices(*devices); !fits.ok()) return fits;
   if (const Status same = session->range_.mirror(options, session->limits_); !same.ok()) return same;
   if (session->limits().version >= kWindowVersion && !session->outlives_peers()) {
-    session->window_.begin(engine.local_reader(), *peer, session->limits());
+    session->window_.begin(engine.local_reader(), engine.local_writer(), *peer, session->limits());
   }
   ClientSession* const self = session.get();
   if (session->outlives_peers() && !self->keeper_.start([self] { self->drain(); })) {
@@ -140,6 +141,7 @@ Status ClientSession::status() const {
 /// Under mutex_.
 void ClientSession::end(Status why) {
   if (ended_.load(std::memory_order_relaxed)) return;
+  window_.stop();  // before who waits is told, and has its memory again
   why_ended_ =
       !choked_.load(std::memory_order_acquire)
           ? std::move(why)
@@ -224,6 +226,8 @@ void ClientSession::drain() noexcept {
     give_large(std::move(event.data));
     any = true;
   }
+  any |= window_.is_fetching();
+  fetch();
   if (any) readers_.wake_done();
 }
 
@@ -246,15 +250,26 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
       continue;
     }
     lock.unlock();
-    Event event = next_event(std::min<Clock::duration>(deadline - now, kRead));
+    const Clock::duration most = window_.is_fetching() ? Clock::duration(kFetched) : Clock::duration(kRead);
+    Event event = next_event(std::min<Clock::duration>(deadline - now, most));
     lock.lock();
     readers_.end();
     handle(event);
+    fetch();
     give_large(std::move(event.data));
     readers_.wake_done();
   }
   readers_.call_next(haste);
   return done();
+}
+
+/// Under mutex_.
+void ClientSession::fetch() {
+  if (!window_.is_fetching() || has_ended()) return;
+  const Status collected = window_.collect();
+  if (collected.ok()) return;
+  end({collected.code(), "a copy out cannot be read from the session's window: " + collected.message()});
+  peer_.close();
 }
 
 /// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.

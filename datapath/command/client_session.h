@@ -86,6 +86,7 @@ class ClientSession : public fairlead::command::SessionBody {
  private:
   [[nodiscard]] Event next_event(Clock::duration most);
   void handle(const Event& event);
+  void fetch();
   void handle_message(Bytes message, TrafficClass traffic);
   void welcome(Bytes body);
   [[nodiscard]] Status check_devices(std::uint64_t wish) const;

@@ -155,6 +155,7 @@ bool is_well_formed(const Record& record) noexcept {
       if ((record.flags & kInline) != 0) return holds<CopyBody>(record, copied_bytes, kMaxInline);
       return holds<CopyBody>(record);
     case Opcode::kCopyOut:
+      if ((record.flags & kPlaced) != 0) return holds<CopyToWindowBody>(record);
       return holds<CopyBody>(record);
     case Opcode::kCopyWithin:
       return holds<CopyWithinBody>(record);

@@ -76,14 +76,7 @@ Result<std::uint64_t> Channel::copy_in(Handle to, std::uint64_t offset, std::spa
 
 Result<std::uint64_t> Channel::copy_out(std::span<std::byte> to, Handle from, std::uint64_t offset) {
   if (!valid()) return no_channel();
-  const std::size_t most = of(channel_)->session().limits().payload_bytes;
-  for (;;) {
-    const std::size_t piece = std::min(to.size(), most);
-    Result<std::uint64_t> sequence = of(channel_)->copy_out({from.bits, offset, piece}, to.first(piece));
-    to = to.subspan(piece);
-    if (!sequence || to.empty()) return sequence;
-    offset += piece;
-  }
+  return of(channel_)->copy_out(to, from, offset);
 }
 
 Result<std::uint64_t> Channel::copy_within(Handle to, std::uint64_t to_offset, Handle from, std::uint64_t from_offset,

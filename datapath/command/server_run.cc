@@ -210,9 +210,10 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
   }
   if (record.is(Opcode::kCopyOut)) {
     const std::uint64_t bytes = body_of<CopyBody>(record).bytes;
-    if (bytes > terms_.payload_bytes) return std::nullopt;
+    const bool is_placed = (record.flags & kPlaced) != 0;
+    if (bytes > (is_placed ? kMaxPlaced : terms_.payload_bytes)) return std::nullopt;
     const std::uint64_t kept = device.late ? kept_bytes() : 0;
-    if (bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
+    if (!is_placed && bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
     if (kept_ && !has_unheard_room(bytes)) return Step::kHeld;
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }
@@ -323,7 +324,20 @@ Outcome ServerSession::copy_in(ServerChannel& channel, const Record& record) {
           fmt::format("a copy of {} bytes came with {} of payload", body.bytes, bytes.size())};
 }
 
+/// Whoever waits for the command reads them there.
+Outcome ServerSession::copy_to_window(ServerChannel& channel, const Record& record) {
+  const auto body = body_of<CopyToWindowBody>(record);
+  if (body.copy.bytes > kMaxPlaced || !lies_within({body.at, body.copy.bytes}, window_.size())) {
+    return {kInvalidValue, Scope::kCommand,
+            fmt::format("a copy of {} bytes to {} of the session's window, which has {}; one has at most {}",
+                        body.copy.bytes, body.at, window_.size(), kMaxPlaced)};
+  }
+  return device_of(channel).executor->copy_out(window_.subspan(body.at, body.copy.bytes), {body.copy.handle},
+                                               body.copy.offset);
+}
+
 Outcome ServerSession::copy_out(ServerChannel& channel, const Record& record) {
+  if ((record.flags & kPlaced) != 0) return copy_to_window(channel, record);
   const auto body = body_of<CopyBody>(record);
   if (body.bytes > terms_.payload_bytes) {
     return {kInvalidValue, Scope::kCommand,

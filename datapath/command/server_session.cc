@@ -137,8 +137,7 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
 
 void ServerSession::take_placed(const MessageHeader& header, Bytes body) {
   const auto placed = command::take<PlacedBody>(body);
-  if (!placed || placed->bytes == 0 || placed->offset > window_.size() ||
-      placed->bytes > window_.size() - placed->offset) {
+  if (!placed || placed->bytes == 0 || !lies_within(*placed, window_.size())) {
     return end(Code::kOutOfRange, fmt::format("{} bytes at {} of the session's window, which has {}",
                                               placed ? placed->bytes : 0, placed ? placed->offset : 0, window_.size()));
   }

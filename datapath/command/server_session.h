@@ -75,7 +75,7 @@ class ServerSession final : public SessionRunner {
     return true;
   }
   /// The same in a process that has it mapped.
-  void take_window(Bytes window) noexcept { window_ = window; }
+  void take_window(std::span<std::byte> window) noexcept { window_ = window; }
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
   bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
   [[nodiscard]] const Devices& devices() const noexcept override { return now_; }
@@ -120,6 +120,7 @@ class ServerSession final : public SessionRunner {
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome copy_in(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome copy_out(ServerChannel& channel, const Record& record);
+  fairlead::command::Outcome copy_to_window(ServerChannel& channel, const Record& record);
   /// Whether a fence waits for that command of a channel; of another device it waits until that is complete.
   [[nodiscard]] bool waits_for(const ServerChannel& channel, const FenceBody& mark);
   fairlead::command::Outcome fence(const ServerChannel& channel, const Record& record);
@@ -149,7 +150,7 @@ class ServerSession final : public SessionRunner {
   ServerChannels channels_;
   std::vector<ServerDevice> devices_;  // the session's, by number; their executors may write into what channels keep
   std::vector<std::byte> scratch_;
-  Bytes window_;
+  std::span<std::byte> window_;
   Status ended_;
   bool kept_ = false;  // while its client is away
   Devices now_;

@@ -35,7 +35,7 @@ class EngineWindows final : public Windows {
     if (!memory) return memory.error();
     std::vector<std::string> audience;
     if (!principal.empty()) audience.push_back(principal);
-    Result<std::string> capability = engine_.export_(*memory, Access::kRemoteWrite, std::move(audience));
+    Result<std::string> capability = engine_.export_(*memory, Access::kRemoteReadWrite, std::move(audience));
     if (!capability) return capability.error();
     return Window{*std::move(memory), *std::move(capability)};
   }

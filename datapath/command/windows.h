@@ -1,4 +1,5 @@
-// Memory of the service's that clients write payload into, one window a session (client/client_window.h).
+// Memory of the service's that clients write payload into, and read from, one window a session
+// (client/client_window.h).
 //
 // Threads: any.
 #pragma once
@@ -20,7 +21,7 @@ class Windows {
  public:
   /// For a session of that principal; `shared`: with another process. Errors: there is none to be had.
   virtual Result<Window> open(const std::string& principal, bool shared) = 0;
-  /// When it returns, no client writes there any more.
+  /// When it returns, no client reaches it any more.
   virtual void close(const Window& window) noexcept = 0;
 
  protected:

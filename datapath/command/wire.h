@@ -27,7 +27,7 @@ inline constexpr std::uint16_t kResumeVersion = 5;
 inline constexpr std::uint16_t kDevicesVersion = 6;
 /// From here on a client may write payload into memory of the service's.
 inline constexpr std::uint16_t kWindowVersion = 7;
-/// From here on what is placed there may be more than a piece of payload.
+/// From here on what is placed there may be more than a piece of payload, and copies out may go by it, too.
 inline constexpr std::uint16_t kLargePlacedVersion = 8;
 
 inline constexpr std::size_t kMaxInline = 1024;          // of a copy whose bytes are in the record, or in the reply
@@ -223,6 +223,9 @@ struct PlacedBody {  // in the window
   std::uint64_t offset = 0, bytes = 0;
 };
 static_assert(sizeof(PlacedBody) == 16);
+[[nodiscard]] constexpr bool lies_within(const PlacedBody& placed, std::uint64_t window) noexcept {
+  return placed.offset <= window && placed.bytes <= window - placed.offset;
+}
 
 struct Refused {
   std::uint16_t code = 0;  // Code
@@ -290,6 +293,7 @@ inline constexpr std::uint16_t kFirstUserOpcode = 0x8000;
 
 inline constexpr std::uint16_t kMustKnow = 1;  // flag: who does not know the opcode refuses it
 inline constexpr std::uint16_t kInline = 2;    // flag of a copy-in and of a graph: its bytes follow its body
+inline constexpr std::uint16_t kPlaced = 4;    // flag of a copy-out: its client reads the bytes from the window
 
 struct RecordHeader {
   std::uint16_t opcode = 0;
@@ -310,6 +314,11 @@ struct FillBody {
 struct CopyBody {  // in and out
   std::uint64_t handle = 0, offset = 0, bytes = 0;
 };
+struct CopyToWindowBody {  // out
+  CopyBody copy;
+  std::uint64_t at = 0;  // in the window
+};
+static_assert(sizeof(CopyToWindowBody) == 32);
 struct CopyWithinBody {
   std::uint64_t to = 0, to_offset = 0, from = 0, from_offset = 0, bytes = 0;
 };

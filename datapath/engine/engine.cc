@@ -107,6 +107,17 @@ Result<std::vector<Memory>> Engine::register_memory(std::span<const std::span<st
   return impl->register_memory(ranges, access);
 }
 
+namespace {
+Result<Memory> cached_or_registered(const std::weak_ptr<void>& engine, std::span<std::byte> bytes, Access access) {
+  const std::shared_ptr<void> object = engine.lock();
+  if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
+  EngineImpl* impl = behind(object);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  if (Result<Memory> cached = impl->cache().find(bytes)) return cached;
+  return impl->register_memory(bytes, access, nullptr);
+}
+}  // namespace
+
 Result<Memory> Engine::cached_memory(std::span<std::byte> bytes) {
   EngineImpl* impl = behind(object_);
   if (Status fine = working(impl); !fine.ok()) return fine;
@@ -120,14 +131,15 @@ Result<std::vector<Memory>> Engine::cached_memory(std::span<const std::span<std:
 }
 
 std::function<Result<Memory>(std::span<const std::byte>)> Engine::local_reader() const {
-  return [engine = std::weak_ptr<void>(object_)](std::span<const std::byte> bytes) -> Result<Memory> {
-    const std::shared_ptr<void> object = engine.lock();
-    if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
-    EngineImpl* impl = behind(object);
-    if (Status fine = working(impl); !fine.ok()) return fine;
+  return [engine = std::weak_ptr<void>(object_)](std::span<const std::byte> bytes) {
     const std::span<std::byte> memory(const_cast<std::byte*>(bytes.data()), bytes.size());  // it is read from alone
-    if (Result<Memory> cached = impl->cache().find(memory)) return cached;
-    return impl->register_memory(memory, Access::kLocalReadOnly, nullptr);
+    return cached_or_registered(engine, memory, Access::kLocalReadOnly);
+  };
+}
+
+std::function<Result<Memory>(std::span<std::byte>)> Engine::local_writer() const {
+  return [engine = std::weak_ptr<void>(object_)](std::span<std::byte> bytes) {
+    return cached_or_registered(engine, bytes, Access::kNone);
   };
 }
 

@@ -139,6 +139,8 @@ class FAIRLEAD_EXPORT Engine {
   /// Memory to write and send from, for who may outlive this handle: as cached_memory() has it, or, where that cannot,
   /// registered for as long as its handle lives. Keeps nothing of the engine: after its end, kUnavailable.
   [[nodiscard]] std::function<Result<Memory>(std::span<const std::byte>)> local_reader() const;
+  /// The same of memory to read into.
+  [[nodiscard]] std::function<Result<Memory>(std::span<std::byte>)> local_writer() const;
   /// The bytes stay mapped, and the same memory, until withdraw_memory(): cached_memory() finds them without asking the
   /// kernel. Any kind of memory. Registered at once, or with the first use. Errors: kAlreadyExists (some of them are
   /// declared), and those of cached_memory().

@@ -56,8 +56,11 @@ void append_record(Input& input, std::uint64_t range, std::vector<std::byte>& to
     }
     case 4:
       return put_record(to, Opcode::kCopyIn, 0, CopyBody{number(), number(), number()});
-    case 5:
-      return put_record(to, Opcode::kCopyOut, 0, CopyBody{number(), number(), number()});
+    case 5: {
+      const CopyBody body{number(), number(), number()};
+      if (input.byte() % 2 == 0) return put_record(to, Opcode::kCopyOut, 0, body);
+      return put_record(to, Opcode::kCopyOut, kPlaced, CopyToWindowBody{body, number()});
+    }
     case 6:
       return put_record(to, Opcode::kCopyWithin, 0, CopyWithinBody{number(), number(), number(), number(), number()});
     case 7: {

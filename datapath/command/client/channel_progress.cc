@@ -82,7 +82,9 @@ bool ClientChannel::on_reply(const Reply& reply) {
     failure_ = reply.failure;
     told_of_ = {sequence, failure_->scope};
     failed_.store(sequence, std::memory_order_release);
-    while (!outputs_.empty() && outputs_.back().sequence >= sequence) outputs_.pop_back();
+    for (; !outputs_.empty() && outputs_.back().sequence >= sequence; outputs_.pop_back()) {
+      session_.window().give(outputs_.back().slots);
+    }
     let_go_of_outputs();
   }
   for (; !inputs_.empty() && inputs_.front().sequence <= reply.executed; inputs_.pop_front()) {
@@ -93,6 +95,10 @@ bool ClientChannel::on_reply(const Reply& reply) {
   accepted_.store(reply.accepted, std::memory_order_release);
   executed_.store(reply.executed, std::memory_order_release);
   complete_.store(reply.complete, std::memory_order_release);
+  for (Output& output : outputs_) {
+    if (output.sequence > reply.complete) break;
+    if (output.memory) session_.window().add(*std::exchange(output.memory, {}), output.slots, *this, output.sequence);
+  }
   return true;
 }
 
@@ -127,7 +133,9 @@ bool ClientChannel::place(std::uint64_t sequence, Bytes bytes) {
                                       [](const Output& output, std::uint64_t s) { return output.sequence < s; });
   if (found == outputs_.end() || found->sequence != sequence || found->to.size() != bytes.size()) return false;
   if (found->done) return said_again_;
-  if (!bytes.empty()) std::memcpy(found->to.data(), bytes.data(), bytes.size());
+  const bool is_there = !bytes.empty() && bytes.data() == found->to.data();  // as it was read
+  if (is_there != (found->slots.count != 0)) return false;
+  if (!is_there && !bytes.empty()) std::memcpy(found->to.data(), bytes.data(), bytes.size());
   found->done = true;
   let_go_of_outputs();
   return true;

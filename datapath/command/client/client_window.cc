@@ -17,9 +17,10 @@ constexpr std::size_t kMostPiece = 512 << 10;  // each costs both ends 25 us bes
 
 // ---- the window ----------------------------------------------------------------------------------------------------
 
-void ClientWindow::begin(Read read, const Peer& peer, const fairlead::command::Limits& limits) {
+void ClientWindow::begin(Read read, Write write, const Peer& peer, const fairlead::command::Limits& limits) {
   const std::lock_guard lock(mutex_);
   read_ = std::move(read);
+  if (limits.version >= kLargePlacedVersion) write_ = std::move(write);
   peer_ = peer;
   slot_bytes_ = limits.payload_bytes;
   const std::size_t most = std::min<std::uint64_t>({kMostPiece, kMaxPlaced, limits.payload_credit / 4});
@@ -57,15 +58,25 @@ bool ClientWindow::open() {
   return true;
 }
 
+/// False: so much goes by messages. The first large copy has the service asked for a window.
+bool ClientWindow::takes(std::size_t bytes) {
+  if (bytes < kLeast || state_.load(std::memory_order_acquire) == State::kNone) return false;
+  const std::lock_guard lock(mutex_);
+  return open();
+}
+
 std::optional<Placing> ClientWindow::place(Bytes from) {
-  if (from.size() < kLeast || state_.load(std::memory_order_acquire) == State::kNone) return std::nullopt;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!open()) return std::nullopt;
-  }
+  if (!takes(from.size())) return std::nullopt;
   Result<Memory> memory = read_(from);
   if (!memory) return std::nullopt;
   return std::optional<Placing>(std::in_place, *this, *std::move(memory));
+}
+
+std::optional<Memory> ClientWindow::fetch(std::span<std::byte> to) {
+  if (!takes(to.size()) || !write_) return std::nullopt;
+  Result<Memory> memory = write_(to);
+  if (!memory) return std::nullopt;
+  return *std::move(memory);
 }
 
 std::size_t ClientWindow::piece_of(std::size_t bytes) const noexcept {
@@ -78,16 +89,35 @@ bool ClientWindow::Slot::is_free() const noexcept {
 }
 
 // The first that are enough, as what was written last is in the caches of both ends; else the most.
-Slots ClientWindow::take_slots(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+Slots ClientWindow::free_slots(std::size_t bytes) const noexcept {
   const std::size_t wanted = (bytes + slot_bytes_ - 1) / slot_bytes_;
   Slots best, run;
   for (std::size_t i = 0; i != slots_.size() && best.count < wanted; ++i) {
     run = slots_[i].is_free() ? Slots{run.first, run.count + 1} : Slots{i + 1, 0};
     if (run.count > best.count) best = run;
   }
-  for (std::size_t i = 0; i != best.count; ++i) slots_[best.first + i] = {nullptr, 0, {}, true};
   return best;
+}
+
+void ClientWindow::occupy(Slots slots, const Slot& slot) noexcept {
+  for (std::size_t i = 0; i != slots.count; ++i) slots_[slots.first + i] = slot;
+}
+
+Slots ClientWindow::take_slots(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const Slots slots = free_slots(bytes);
+  occupy(slots, {nullptr, 0, {}, true});
+  return slots;
+}
+
+bool ClientWindow::has_slots(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return free_slots(bytes).count * slot_bytes_ >= bytes;
+}
+
+void ClientWindow::give(Slots slots) noexcept {
+  const std::lock_guard lock(mutex_);
+  occupy(slots, {});
 }
 
 void ClientWindow::let_go() noexcept {
@@ -109,10 +139,53 @@ bool ClientWindow::write(const Memory& from, Slots to, const ClientChannel& chan
   Transfer written = peer_.write(from, memory_.slice(body.offset, body.bytes),
                                  {.notify = kMessageValue, .notify_bytes = message, .traffic = TrafficClass::kBulk});
   const bool was_posted = !written.done() || written.code() == Code::kOk;
-  const Slot now = was_posted ? Slot{&channel, sequence, written, false} : Slot{};
-  for (std::size_t i = 0; i != to.count; ++i) slots_[to.first + i] = now;
+  occupy(to, was_posted ? Slot{&channel, sequence, written, false} : Slot{});
   if (was_posted) posted.push_back(std::move(written));
   return was_posted;
+}
+
+// ---- out of it -----------------------------------------------------------------------------------------------------
+
+void ClientWindow::add(const Memory& to, Slots from, ClientChannel& channel, std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  fetches_.push_back({to, from, &channel, sequence, {}});
+  fetching_.store(true, std::memory_order_release);
+}
+
+// Channels are told without the lock, as they take it under theirs.
+Status ClientWindow::collect() {
+  std::vector<Fetch> came;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Fetch& each : fetches_) {
+      // Where as much is posted as may be, later.
+      if (!each.read.valid() || (each.read.done() && each.read.code() == Code::kResourceExhausted)) {
+        each.read = peer_.read(each.to, memory_.slice(each.from.first * slot_bytes_, each.to.size()),
+                               {.traffic = TrafficClass::kBulk});
+      }
+      if (!each.read.done() || each.read.code() == Code::kResourceExhausted) continue;
+      if (each.read.code() != Code::kOk) return each.read.status();
+      occupy(each.from, {});
+      came.push_back(std::move(each));
+      each.channel = nullptr;
+    }
+    std::erase_if(fetches_, [](const Fetch& each) { return each.channel == nullptr; });
+    fetching_.store(!fetches_.empty(), std::memory_order_release);
+  }
+  for (const Fetch& each : came) (void)each.channel->on_result(each.sequence, each.to.bytes());
+  return {};
+}
+
+void ClientWindow::stop() noexcept {
+  std::vector<Fetch> ending;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(fetches_);
+    fetching_.store(false, std::memory_order_release);
+  }
+  if (ending.empty()) return;
+  peer_.close(std::chrono::nanoseconds(0));  // and with it all that it does
+  for (Fetch& each : ending) (void)each.read.wait();
 }
 
 // ---- a copy --------------------------------------------------------------------------------------------------------

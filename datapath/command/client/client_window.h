@@ -1,10 +1,10 @@
-// Copies that go straight from the caller's memory to where the service's executor takes them: by one-sided writes into
-// memory of the service's, the session's window, which is asked for with the first large copy. As messages they would
-// be copied on the way five times.
+// Copies that go straight from the caller's memory to where the service's executor takes them, and back: by one-sided
+// writes into memory of the service's, the session's window, and reads from there. It is asked for with the first large
+// copy. As messages they would be copied on the way five times.
 //
 // The window is divided into slots; a piece of a copy takes some that follow each other. A slot is free when its
-// command was executed and its write is at its end; which is which is the client's affair alone. Who finds none sends a
-// message, so nobody waits for a slot.
+// command was executed and its write, or read, is at its end; which is which is the client's affair alone. Who finds
+// none takes a message instead, so nobody waits for one for long.
 // Threads: any.
 #pragma once
 
@@ -65,19 +65,33 @@ class ClientWindow {
   static constexpr std::size_t kLeast = 256 << 10;
 
   using Read = std::function<Result<Memory>(std::span<const std::byte>)>;
+  using Write = std::function<Result<Memory>(std::span<std::byte>)>;
   /// Where memory of the caller's is to be had for transfers, and what the session may; without it all goes by
   /// messages. Before the session is used.
-  void begin(Read read, const Peer& peer, const fairlead::command::Limits& limits);
+  void begin(Read read, Write write, const Peer& peer, const fairlead::command::Limits& limits);
   /// The service's answer. False: it makes no sense.
   [[nodiscard]] bool on_opened(Bytes body);
   /// Nothing: the copy goes by messages. The first large one has the service asked for a window.
   [[nodiscard]] std::optional<Placing> place(Bytes from);
+  /// The memory of a copy out that is to be read from the window; nothing: it comes by messages.
+  [[nodiscard]] std::optional<Memory> fetch(std::span<std::byte> to);
+  /// The device has copied so much of it there, by that command.
+  void add(const Memory& to, Slots from, ClientChannel& channel, std::uint64_t sequence);
+  /// Whether there is any that was not collected. Any thread, without a lock.
+  [[nodiscard]] bool is_fetching() const noexcept { return fetching_.load(std::memory_order_acquire); }
+  /// Reads what was added, and tells channels what has come. By who reads for the session. Not ok: some cannot be had.
+  Status collect();
+  /// All reads are at their end when it returns. By who reads for the session, which adds no more.
+  void stop() noexcept;
   /// What was written is at its end: nothing of it keeps the callers' memory.
   void let_go() noexcept;
   /// Of a copy of so many bytes, what goes by one command.
   [[nodiscard]] std::size_t piece_of(std::size_t bytes) const noexcept;
   /// For so many bytes, or as many of them as there is room for; of none there are none.
   [[nodiscard]] Slots take_slots(std::size_t bytes);
+  [[nodiscard]] bool has_slots(std::size_t bytes);
+  /// They were taken, and nothing goes there.
+  void give(Slots slots) noexcept;
   /// One piece of a copy to where it was given room, which is posted then. False: it was not, and the room is given
   /// back.
   [[nodiscard]] bool write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
@@ -90,12 +104,23 @@ class ClientWindow {
     const ClientChannel* channel = nullptr;
     std::uint64_t sequence = 0;
     Transfer written;
-    bool is_taken = false;  // by who has yet to write
+    bool is_taken = false;  // by who has yet to write, or to read
     [[nodiscard]] bool is_free() const noexcept;
   };
+  struct Fetch {
+    Memory to;
+    Slots from;
+    ClientChannel* channel = nullptr;
+    std::uint64_t sequence = 0;
+    Transfer read;
+  };
   [[nodiscard]] bool open();
+  [[nodiscard]] bool takes(std::size_t bytes);
+  [[nodiscard]] Slots free_slots(std::size_t bytes) const noexcept;
+  void occupy(Slots slots, const Slot& slot) noexcept;
 
   Read read_;
+  Write write_;
   std::size_t slot_bytes_ = 0, most_bytes_ = 0;
   std::atomic<State> state_{State::kNone};
   std::mutex mutex_;  // guards what follows
@@ -104,6 +129,8 @@ class ClientWindow {
   std::string capability_;
   RemoteMemory memory_;
   std::vector<Slot> slots_;
+  std::vector<Fetch> fetches_;
+  std::atomic<bool> fetching_{false};
 };
 
 }  // namespace fairlead::datapath::command

@@ -117,7 +117,7 @@ int serve(std::span<const ServedDevice> devices) {
     } else if (const auto given =
                    frame->header.type == FrameType::kWindow ? value_of<WindowFrame>(*frame) : std::nullopt) {
       window = take_mapping(memory.get(), *given);
-      if (window) session.take_window(Bytes(window->get(), window->size()).subspan(given->offset));
+      if (window) session.take_window(std::span(window->get(), window->size()).subspan(given->offset));
     } else if (frame->header.type == FrameType::kOverrun) {
       session.overrun();
     } else if (const auto asked = frame->header.type == FrameType::kRun ? value_of<Run>(*frame) : std::nullopt) {

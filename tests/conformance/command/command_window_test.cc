@@ -34,6 +34,7 @@ class CommandWindows : public CommandPair {
     return bytes;
   }
   [[nodiscard]] std::uint64_t written() const { return session->peer().stats().bytes_written; }
+  [[nodiscard]] std::uint64_t fetched() const { return session->peer().stats().bytes_read; }
   /// The service's answer has come when a command behind the question was answered.
   void ask(Channel& channel, Handle memory) {
     must(channel.copy_in(memory, 0, random_bytes(256 << 10, 1)));
@@ -50,6 +51,7 @@ class CommandWindows : public CommandPair {
     must(channel.copy_in(memory, 0, bytes));
     expect_there(channel, memory, bytes);
     EXPECT_EQ(written(), 0u);
+    EXPECT_EQ(fetched(), 0u);
   }
   /// Copies while `end` is under way on another thread, and after it.
   void expect_to_end(const std::function<void()>& end) {
@@ -60,6 +62,23 @@ class CommandWindows : public CommandPair {
     std::thread ender(end);
     const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
     while (channel.copy_in(memory, 0, bytes)) {
+    }
+    ender.join();
+    EXPECT_FALSE(session->status().ok());
+  }
+  /// The same out of it. When the wait is over nothing is written there any more, also where it failed.
+  void expect_reads_to_end(const std::function<void()>& end) {
+    Channel channel = open(*session);
+    const Handle memory = session->new_handle();
+    must(channel.allocate(memory, kBytes));
+    ask(channel, memory);
+    std::thread ender(end);
+    for (bool goes_on = true; goes_on;) {
+      auto to = std::make_unique<std::vector<std::byte>>(kBytes);
+      goes_on = channel.copy_out(*to, memory, 0) && channel.synchronize(kPatience).ok();
+      std::ranges::fill(*to, std::byte{0xcc});
+      if (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      EXPECT_TRUE(std::ranges::all_of(*to, [](std::byte each) { return each == std::byte{0xcc}; }));
     }
     ender.join();
     EXPECT_FALSE(session->status().ok());
@@ -85,6 +104,16 @@ TEST_P(CommandWindows, LargeCopiesAreWritten) {
     expect_there(channel, memory, same);
   }
   EXPECT_EQ(written(), has_window() ? 5 * kBytes - 5 * 12 : 0u) << "the last piece of each is 12 bytes, in its record";
+  EXPECT_EQ(fetched(), has_window() ? 5 * kBytes - 5 * 12 : 0u) << "or in a reply";
+}
+
+TEST_P(CommandWindows, TheFirstLargeCopyMayBeOneOut) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  must(channel.fill(memory, 0, kBytes, 7));
+  for (int i = 0; i < 2; ++i) expect_there(channel, memory, std::vector<std::byte>(kBytes, std::byte{7}));
+  EXPECT_EQ(fetched(), has_window() ? kBytes - 12 : 0u);
 }
 
 // Each piece is a command of its own, which costs both ends; of a small copy some are under way together nevertheless.
@@ -126,6 +155,45 @@ TEST_P(CommandWindows, WhoFindsItFullSendsMessages) {
   expect_there(waits, one, first);
 }
 
+TEST_P(CommandWindows, WhoFindsItFullGetsMessages) {
+  Channel waits = open(*session), goes = open(*session), last = open(*session);
+  const Handle one = session->new_handle(), two = session->new_handle();
+  constexpr std::size_t kAll = 8 << 20;
+  must(waits.allocate(one, kAll));
+  must(waits.fill(one, 0, kAll, 1));
+  must(goes.allocate(two, kBytes));
+  must(goes.fill(two, 0, kBytes, 2));
+  ask(waits, one);
+  must(last.fill(two, 0, 1, 2));
+  must(last.record());
+  must(waits.fence({last.number(), last.last() + 2}));
+  std::vector<std::byte> first(kAll);
+  must(waits.copy_out(first, one, 0));
+  expect_there(goes, two, std::vector<std::byte>(kBytes, std::byte{2}));
+  EXPECT_EQ(fetched(), 0u);
+  must(last.fill(two, 0, 1, 2));
+  must(last.record());
+  expect_fine(last);
+  expect_fine(waits);
+  EXPECT_TRUE(
+      std::ranges::all_of(std::span(first).subspan(256 << 10), [](std::byte each) { return each == std::byte{1}; }));
+  EXPECT_EQ(fetched(), has_window() ? kAll : 0u);
+}
+
+// More than there is room for at once.
+TEST_P(CommandWindows, WhatIsLargerThanItIsReadToo) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  constexpr std::size_t kMore = 24 << 20;
+  must(channel.allocate(memory, kMore));
+  ask(channel, memory);
+  const std::vector<std::byte> bytes = random_bytes(kMore, 1);
+  must(channel.copy_in(memory, 0, bytes));
+  expect_fine(channel);
+  expect_there(channel, memory, bytes);
+  EXPECT_EQ(fetched() >= (8u << 20), has_window()) << "what of the rest is, is a matter of time";
+}
+
 TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
   constexpr std::uint32_t kThreads = 4, kRounds = 6;
   std::vector<std::thread> threads;
@@ -160,6 +228,24 @@ TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
   }
 }
 
+TEST_P(CommandWindows, AFailureInTheMiddleOfWhatIsReadLeavesItUsable) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, kBytes));
+  ask(channel, memory);
+  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  must(channel.copy_in(memory, 0, bytes));
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    // Out of bounds from some piece on.
+    std::vector<std::byte> seen(kBytes, std::byte{0xcc});
+    (void)channel.copy_out(seen, memory, (i + 1) * 300'000);
+    (void)expect_failed(channel);
+    EXPECT_EQ(seen.back(), std::byte{0xcc});
+    ASSERT_TRUE(channel.recover().ok());
+    expect_there(channel, memory, bytes);
+  }
+}
+
 TEST_P(CommandWindows, ThereMayBeNone) {
   command::ServiceConfig config;
   config.window_bytes = 0;
@@ -179,6 +265,14 @@ TEST_P(CommandWindows, ASessionThatIsClosedMeanwhileEndsTheCopy) {
 
 TEST_P(CommandWindows, AServiceThatGoesMeanwhileEndsTheCopy) {
   expect_to_end([this] { service->stop(); });
+}
+
+TEST_P(CommandWindows, ASessionThatIsClosedMeanwhileEndsReads) {
+  expect_reads_to_end([this] { session->close(); });
+}
+
+TEST_P(CommandWindows, AServiceThatGoesMeanwhileEndsReads) {
+  expect_reads_to_end([this] { service->stop(); });
 }
 
 TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
@@ -242,7 +336,7 @@ TEST_P(CommandForeignWindows, NobodyElseReachesIt) {
   EXPECT_NE(window_of(hostile), capability);
   const RemoteMemory window = must(victim.import_(capability, kPatience));
   EXPECT_EQ(window.size(), std::size_t{8} << 20);
-  EXPECT_EQ(window.access(), Access::kRemoteWrite) << "what is there is for the device";
+  EXPECT_EQ(window.access(), Access::kRemoteReadWrite);
   // Asked for again it ends the session: answers that are not taken would be kept.
   say(victim, wire::make_message({.type = static_cast<std::uint8_t>(wire::MessageType::kOpenWindow)}));
   EXPECT_EQ(hear(victim).type, static_cast<std::uint8_t>(wire::MessageType::kRefused));

@@ -91,6 +91,40 @@ TEST_F(CommandWindow, APieceThereMayBeLargerThanOneOfAMessage) {
   EXPECT_THAT(refusal().message(), HasSubstr("and 1048576 in one piece"));
 }
 
+TEST_F(CommandWindow, CopiesOutMayGoThere) {
+  const auto copy_out = [](std::uint64_t bytes, std::uint64_t at) {
+    return record(Opcode::kCopyOut, CopyToWindowBody{{1, 8, bytes}, at}, {}, kPlaced);
+  };
+  greet({.payload_bytes = 1024});
+  session_->take_window(window_);
+  give(0, 1,
+       {allocate(1, 4096), record(Opcode::kFill, FillBody{1, 0, 4096, 0x44}), copy_out(4000, 192), copy_out(8, 8184)});
+  run();
+  EXPECT_EQ(replies(0).executed, 4u);
+  EXPECT_EQ(sent_.size(), 1u) << "a reply, and nothing else";
+  EXPECT_TRUE(std::ranges::all_of(std::span(window_).subspan(192, 4000),
+                                  [](std::byte each) { return each == std::byte{0x44}; }));
+  EXPECT_EQ(window_[191], std::byte{0});
+  EXPECT_EQ(window_[4192], std::byte{0});
+  EXPECT_EQ(window_[8191], std::byte{0x44});
+  for (const auto& [bytes, at] :
+       {std::pair<std::uint64_t, std::uint64_t>{9, 8184}, {1, 8193}, {8, ~std::uint64_t{0}}, {~std::uint64_t{0}, 1}}) {
+    greet();
+    session_->take_window(window_);
+    give(0, 1, {allocate(1, 4096), copy_out(bytes, at)});
+    run();
+    ASSERT_TRUE(replies(0).failure) << at;
+    EXPECT_THAT(replies(0).failure->text,
+                HasSubstr("of the session's window, which has 8192; one has at most 1048576"));
+    EXPECT_FALSE(session_->is_over());
+  }
+  greet();
+  give(0, 1, {allocate(1, 4096), copy_out(8, 0)});
+  run();
+  ASSERT_TRUE(replies(0).failure);
+  EXPECT_THAT(replies(0).failure->text, HasSubstr("a copy of 8 bytes to 0 of the session's window, which has 0"));
+}
+
 TEST_F(CommandWindow, WhatIsWrongEndsTheSession) {
   const auto ends = [this](const std::function<void()>& give, std::string_view words, bool has_window = true) {
     greet();

@@ -22,7 +22,7 @@ constexpr std::chrono::microseconds kForMore{50};
 constexpr std::uint32_t kPieces = 4;          // of a copy, whose commands leave together: each message costs both ends
 constexpr std::size_t kManyBytes = 32 << 10;  // of payload: its command does not wait for others, nor the timer
 constexpr std::chrono::milliseconds kForSlots{10};  // of the window; who waited in vain does so no more
-constexpr std::uint32_t kWhileBehind = 4;          // times what a buffer holds, and so many buffers are under way
+constexpr std::uint32_t kWhileBehind = 4;           // times what a buffer holds, and so many buffers are under way
 
 /// Pads with zeros to a multiple of 8. Most of what is put is some words long.
 std::byte* put_words(std::byte* at, Bytes bytes) noexcept {

@@ -21,7 +21,7 @@ constexpr std::size_t kGaps = 1024;
 constexpr std::chrono::microseconds kForMore{50};
 constexpr std::uint32_t kPieces = 4;          // of a copy, whose commands leave together: each message costs both ends
 constexpr std::size_t kManyBytes = 32 << 10;  // of payload: its command does not wait for others, nor the timer
-constexpr std::chrono::milliseconds kForSlots{10};  // of the window; who waited in vain does so no more
+constexpr std::chrono::milliseconds kForSlots{10};  // of the window, unless somebody waited in vain not long ago
 constexpr std::uint32_t kWhileBehind = 4;           // times what a buffer holds, and so many buffers are under way
 
 /// Pads with zeros to a multiple of 8. Most of what is put is some words long.
@@ -161,7 +161,8 @@ Result<std::uint64_t> ClientChannel::copy_in(fairlead::command::Handle to, std::
   for (;;) {
     const bool may_place = placing && from.size() > kMaxInline;
     const Result<Piece> piece = may_place ? place_piece(to, offset, from, *placing) : copy_piece(to, offset, from);
-    if (piece && piece->bytes < from.size()) {
+    const bool goes_on = piece && !(placing && placing->has_failed());
+    if (goes_on && piece->bytes < from.size()) {
       offset += piece->bytes;
       from = from.subspan(piece->bytes);
       continue;
@@ -219,12 +220,15 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
   ClientWindow& window = session_.window();
   const std::optional<Memory> memory = window.fetch(to);
   const std::size_t most = memory ? window.piece_of(to.size()) : session_.limits().payload_bytes;
-  bool waits = memory && session_.options().wait_for_room;
   for (;;) {
     const bool may_fetch = memory && to.size() > kMaxInline;
-    if (may_fetch && waits && !window.has_slots(most)) {  // it is full of what others wait for, or of this very copy
-      session_.flush_all();
-      waits = session_.wait_until([&] { return window.has_slots(most); }, Clock::now() + kForSlots, Haste::kNo);
+    if (may_fetch && session_.options().wait_for_room && !window.has_slot()) {
+      const Clock::time_point now = Clock::now();
+      if (window.moves(now)) {
+        session_.flush_all();
+        const bool moved = session_.wait_until([&] { return window.has_slot(); }, now + kForSlots, Haste::kNo);
+        if (!moved) window.stands(now);
+      }
     }
     const std::optional<Memory> left =
         may_fetch ? std::optional(memory->slice(memory->size() - to.size(), to.size())) : std::nullopt;

@@ -1,7 +1,8 @@
 // A channel at the client: the buffer that commands are written into, credits, and how far the server got.
 //
 // Threads: any. What appends write is under lock_; how far the channel got is atomic, written by whoever reads the
-// session's replies. A lock is never held while waiting, or while the session's is taken.
+// session's replies. A lock is never held while waiting, or while the session's is taken; the window's is
+// taken behind it.
 #pragma once
 
 #include <atomic>
@@ -91,6 +92,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
   [[nodiscard]] bool on_reply(const Reply& reply);
   [[nodiscard]] bool on_result(std::uint64_t sequence, Bytes bytes);
   [[nodiscard]] bool on_wanted(std::uint64_t sequence, const WantedBody& wanted);
+  /// The session has ended: no copy out comes any more.
+  void let_go_of_memory() noexcept;
 
   // The same, of a session that outlives its peers.
   /// What is here of what the service said.

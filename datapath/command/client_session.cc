@@ -128,9 +128,9 @@ ClientSession::~ClientSession() {
 void ClientSession::close() noexcept {
   flush_all();
   const std::lock_guard lock(mutex_);
+  end({Code::kUnavailable, "the session was closed"});
   peer_.close();
   if (seeker_) seeker_->close();
-  end({Code::kUnavailable, "the session was closed"});
 }
 
 Status ClientSession::status() const {
@@ -142,6 +142,7 @@ Status ClientSession::status() const {
 void ClientSession::end(Status why) {
   if (ended_.load(std::memory_order_relaxed)) return;
   window_.stop();  // before who waits is told, and has its memory again
+  for (std::size_t i = 0; i != channel_count_.load(std::memory_order_acquire); ++i) channels_[i]->let_go_of_memory();
   why_ended_ =
       !choked_.load(std::memory_order_acquire)
           ? std::move(why)
@@ -254,7 +255,7 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
     Event event = next_event(std::min<Clock::duration>(deadline - now, most));
     lock.lock();
     readers_.end();
-    handle(event);
+    if (!has_ended()) handle(event);  // or what it is for is somebody else's again
     fetch();
     give_large(std::move(event.data));
     readers_.wake_done();
@@ -268,6 +269,10 @@ void ClientSession::fetch() {
   if (!window_.is_fetching() || has_ended()) return;
   const Status collected = window_.collect();
   if (collected.ok()) return;
+  // The service may have said why.
+  for (Event event = peer_.next_event(); !has_ended() && event.kind != Event::Kind::kNone; event = peer_.next_event()) {
+    handle(event);
+  }
   end({collected.code(), "a copy out cannot be read from the session's window: " + collected.message()});
   peer_.close();
 }

@@ -38,7 +38,9 @@ std::uint64_t ClientChannel::reached(Stage stage) const noexcept {
 }
 
 bool ClientChannel::is_settled(std::uint64_t sequence, Stage stage) const noexcept {
-  return failed_.load(std::memory_order_acquire) <= sequence || reached(stage) >= sequence;
+  const std::uint64_t failed = failed_.load(std::memory_order_acquire);
+  if (failed > sequence) return reached(stage) >= sequence;
+  return output_.load(std::memory_order_acquire) >= failed;  // pieces of that copy before it are still on their way
 }
 
 std::optional<Failure> ClientChannel::failure() const {
@@ -105,6 +107,11 @@ bool ClientChannel::on_reply(const Reply& reply) {
 bool ClientChannel::on_result(std::uint64_t sequence, Bytes bytes) {
   const std::lock_guard lock(lock_);
   return place(sequence, bytes);
+}
+
+void ClientChannel::let_go_of_memory() noexcept {
+  const std::lock_guard lock(lock_);
+  for (Output& output : outputs_) output.memory.reset();
 }
 
 bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) {

@@ -10,6 +10,7 @@ namespace fairlead::datapath::command {
 
 namespace {
 constexpr std::chrono::seconds kPatience{10};  // for where the window is, which is asked once
+constexpr std::chrono::seconds kStands{1};
 constexpr std::size_t kPieces = 8;             // of a copy at least, unless they were too small: one is written while
                                                // another is copied on
 constexpr std::size_t kMostPiece = 512 << 10;  // each costs both ends 25 us besides; but others wait for one
@@ -73,7 +74,7 @@ std::optional<Placing> ClientWindow::place(Bytes from) {
 }
 
 std::optional<Memory> ClientWindow::fetch(std::span<std::byte> to) {
-  if (!takes(to.size()) || !write_) return std::nullopt;
+  if (!write_ || !takes(to.size())) return std::nullopt;
   Result<Memory> memory = write_(to);
   if (!memory) return std::nullopt;
   return *std::move(memory);
@@ -110,12 +111,17 @@ Slots ClientWindow::take_slots(std::size_t bytes) {
   return slots;
 }
 
-bool ClientWindow::has_slots(std::size_t bytes) {
+bool ClientWindow::has_slot() {
   const std::lock_guard lock(mutex_);
-  return free_slots(bytes).count * slot_bytes_ >= bytes;
+  return free_slots(1).count != 0;
+}
+
+void ClientWindow::stands(Clock::time_point now) noexcept {
+  stands_until_.store((now + kStands).time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 void ClientWindow::give(Slots slots) noexcept {
+  if (slots.count == 0) return;
   const std::lock_guard lock(mutex_);
   occupy(slots, {});
 }
@@ -127,8 +133,8 @@ void ClientWindow::let_go() noexcept {
   }
 }
 
-bool ClientWindow::write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
-                         std::vector<Transfer>& posted) {
+Status ClientWindow::write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
+                           std::vector<Transfer>& posted) {
   const std::lock_guard lock(mutex_);
   const PlacedBody body{to.first * slot_bytes_, from.size()};
   std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPlaced),
@@ -140,8 +146,9 @@ bool ClientWindow::write(const Memory& from, Slots to, const ClientChannel& chan
                                  {.notify = kMessageValue, .notify_bytes = message, .traffic = TrafficClass::kBulk});
   const bool was_posted = !written.done() || written.code() == Code::kOk;
   occupy(to, was_posted ? Slot{&channel, sequence, written, false} : Slot{});
-  if (was_posted) posted.push_back(std::move(written));
-  return was_posted;
+  if (!was_posted) return written.status();
+  posted.push_back(std::move(written));
+  return {};
 }
 
 // ---- out of it -----------------------------------------------------------------------------------------------------
@@ -176,14 +183,15 @@ Status ClientWindow::collect() {
   return {};
 }
 
+// A peer that stands still may take the session's goodbye, half a second, to be closed.
 void ClientWindow::stop() noexcept {
+  if (!is_fetching()) return;
   std::vector<Fetch> ending;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(fetches_);
     fetching_.store(false, std::memory_order_release);
   }
-  if (ending.empty()) return;
   peer_.close(std::chrono::nanoseconds(0));  // and with it all that it does
   for (Fetch& each : ending) (void)each.read.wait();
 }
@@ -200,15 +208,20 @@ std::size_t Placing::take(std::size_t bytes) {
 
 bool Placing::place(const ClientChannel& channel, std::uint64_t sequence, Bytes piece) {
   const auto offset = static_cast<std::size_t>(piece.data() - from_.data());
-  return window_.write(from_.slice(offset, piece.size()), std::exchange(taken_, {}), channel, sequence, posted_);
+  Status written =
+      window_.write(from_.slice(offset, piece.size()), std::exchange(taken_, {}), channel, sequence, posted_);
+  if (written.ok()) return true;
+  if (piece.size() <= window_.slot_bytes()) return false;
+  if (failed_.ok()) failed_ = std::move(written);
+  return true;
 }
 
 Status Placing::finish() {
-  if (posted_.empty()) return {};
+  if (posted_.empty()) return std::exchange(failed_, {});
   const std::vector<Transfer> posted = std::exchange(posted_, {});
   Status arrived = wait_all(posted);
   window_.let_go();
-  return arrived;
+  return failed_.ok() ? arrived : std::exchange(failed_, {});
 }
 
 }  // namespace fairlead::datapath::command

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,8 +46,10 @@ class Placing {
   /// For how many of so many bytes, at most a piece, there is room, which is the next command's then.
   [[nodiscard]] std::size_t take(std::size_t bytes);
   /// Writes the bytes of that command there, which are of the copy's, and has the service notified. False: nothing was
-  /// done.
+  /// done, and they may be sent instead. What is too large for that is the copy's end, as finish() says.
   [[nodiscard]] bool place(const ClientChannel& channel, std::uint64_t sequence, Bytes piece);
+  /// What could not be written is not sent either.
+  [[nodiscard]] bool has_failed() const noexcept { return !failed_.ok(); }
   [[nodiscard]] std::span<Transfer> posted() noexcept { return posted_; }
   /// Waits until the caller's memory is its own again. Not ok: not all of it arrived.
   Status finish();
@@ -57,12 +60,14 @@ class Placing {
   const std::size_t piece_bytes_;
   Slots taken_;
   std::vector<Transfer> posted_;
+  Status failed_;
 };
 
 class ClientWindow {
  public:
   /// What is smaller goes by messages: the caller would wait for longer than it takes to copy that.
   static constexpr std::size_t kLeast = 256 << 10;
+  using Clock = std::chrono::steady_clock;
 
   using Read = std::function<Result<Memory>(std::span<const std::byte>)>;
   using Write = std::function<Result<Memory>(std::span<std::byte>)>;
@@ -89,13 +94,18 @@ class ClientWindow {
   [[nodiscard]] std::size_t piece_of(std::size_t bytes) const noexcept;
   /// For so many bytes, or as many of them as there is room for; of none there are none.
   [[nodiscard]] Slots take_slots(std::size_t bytes);
-  [[nodiscard]] bool has_slots(std::size_t bytes);
+  [[nodiscard]] bool has_slot();
+  /// Whether it is worth to wait for one: nobody has done so in vain, as stands() says, for a second.
+  [[nodiscard]] bool moves(Clock::time_point now) const noexcept {
+    return now.time_since_epoch().count() >= stands_until_.load(std::memory_order_relaxed);
+  }
+  void stands(Clock::time_point now) noexcept;
   /// They were taken, and nothing goes there.
   void give(Slots slots) noexcept;
-  /// One piece of a copy to where it was given room, which is posted then. False: it was not, and the room is given
+  /// One piece of a copy to where it was given room, which is posted then. Not ok: it was not, and the room is given
   /// back.
-  [[nodiscard]] bool write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
-                           std::vector<Transfer>& posted);
+  [[nodiscard]] Status write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
+                             std::vector<Transfer>& posted);
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
 
  private:
@@ -123,6 +133,8 @@ class ClientWindow {
   Write write_;
   std::size_t slot_bytes_ = 0, most_bytes_ = 0;
   std::atomic<State> state_{State::kNone};
+  std::atomic<bool> fetching_{false};
+  std::atomic<Clock::rep> stands_until_{0};
   std::mutex mutex_;  // guards what follows
   Peer peer_;
   std::uint64_t bytes_ = 0;
@@ -130,7 +142,6 @@ class ClientWindow {
   RemoteMemory memory_;
   std::vector<Slot> slots_;
   std::vector<Fetch> fetches_;
-  std::atomic<bool> fetching_{false};
 };
 
 }  // namespace fairlead::datapath::command

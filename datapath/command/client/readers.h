@@ -6,7 +6,8 @@
 // of its commands does: a hand-over is the waking of a thread, and on a host with few cores a turn of the scheduler,
 // which the next command would wait for.
 //
-// Conditions only read what is atomic. Threads: all under the session's lock, which a sleeper gives away.
+// Conditions only read what is atomic, or under a lock that nobody waits with. Threads: all under the session's lock,
+// which a sleeper gives away.
 #pragma once
 
 #include <algorithm>

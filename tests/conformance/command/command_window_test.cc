@@ -246,6 +246,69 @@ TEST_P(CommandWindows, AFailureInTheMiddleOfWhatIsReadLeavesItUsable) {
   }
 }
 
+// Of pieces that did not fail some are still on their way when the service says which did.
+TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  constexpr std::size_t kThere = 4 << 20;
+  must(channel.allocate(memory, kThere));
+  ask(channel, memory);
+  must(channel.fill(memory, 0, kThere, 7));
+  for (int i = 0; i < 5; ++i) {
+    std::vector<std::byte> to(kThere + (512 << 10));
+    const Result<std::uint64_t> last = channel.copy_out(to, memory, 0);
+    EXPECT_EQ(channel.wait(last ? *last : channel.last()).code(), Code::kAborted);
+    std::ranges::fill(to, std::byte{0xcc});
+    ASSERT_TRUE(channel.recover().ok());
+    expect_fine(channel);  // whatever was on its way has come
+    EXPECT_TRUE(std::ranges::all_of(to, [](std::byte each) { return each == std::byte{0xcc}; })) << i;
+  }
+}
+
+TEST_P(CommandWindows, ManyThreadsCopyBothWaysAndFail) {
+  command::ServiceConfig config;
+  config.window_bytes = 2 << 20;  // too small for all of them
+  start(std::move(config));
+  constexpr std::uint32_t kThreads = 4, kRounds = 8;
+  constexpr std::size_t kThere = 1 << 20, kLeast = 256 << 10;
+  std::atomic<std::uint32_t> wrong{0}, late{0};
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      std::mt19937 random(i);
+      Channel channel = open(*session);
+      const Handle memory = session->new_handle();
+      must(channel.allocate(memory, kThere));
+      const std::vector<std::byte> pattern = random_bytes(kThere, i);
+      for (std::uint32_t round = 0; round < kRounds; ++round) {
+        const std::size_t bytes = kLeast + random() % (kThere - kLeast), at = random() % (kThere - bytes + 1);
+        std::vector<std::byte> to(bytes);
+        must(channel.copy_in(memory, at, std::span(pattern).first(bytes)));
+        const std::uint64_t last = must(channel.copy_out(to, memory, at));
+        wrong += !channel.wait(last).ok() || !std::ranges::equal(to, std::span(pattern).first(bytes));
+        (void)channel.copy_out(to, memory, kThere - bytes / 2);
+        wrong += channel.synchronize().code() != Code::kAborted;
+        std::ranges::fill(to, std::byte{0xcc});
+        wrong += !channel.recover().ok() || !channel.synchronize().ok();
+        late += !std::ranges::all_of(to, [](std::byte each) { return each == std::byte{0xcc}; });
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(late, 0u);
+  // No part of it was lost: all of it is there for one copy.
+  Channel channel = open(*session);
+  const Handle memory = session->new_handle();
+  must(channel.allocate(memory, 2 << 20));
+  expect_fine(channel);
+  const std::uint64_t before = fetched();
+  std::vector<std::byte> to(2 << 20);
+  must(channel.copy_out(to, memory, 0));
+  expect_fine(channel);
+  EXPECT_EQ(fetched() - before, has_window() ? std::uint64_t{2} << 20 : 0);
+}
+
 TEST_P(CommandWindows, ThereMayBeNone) {
   command::ServiceConfig config;
   config.window_bytes = 0;

@@ -251,7 +251,7 @@ Result<ClientChannel::Piece> ClientChannel::copy_piece_out(std::span<std::byte> 
     from.bytes = output.to.size();
     const CopyToWindowBody there{from, output.slots.first * std::uint64_t{session_.limits().payload_bytes}};
     const bool is_placed = output.slots.count != 0;
-    if (is_placed) output.memory = memory->slice(0, from.bytes);
+    if (is_placed) session_.window().expect(memory->slice(0, from.bytes), output.slots, *this, output.sequence);
     if (outputs_.empty()) output_.store(output.sequence, std::memory_order_release);
     outputs_.push_back(std::move(output));
     const Bytes body = is_placed ? std::as_bytes(std::span(&there, 1)) : std::as_bytes(std::span(&from, 1));

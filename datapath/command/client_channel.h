@@ -92,8 +92,6 @@ class ClientChannel : public fairlead::command::ChannelBody {
   [[nodiscard]] bool on_reply(const Reply& reply);
   [[nodiscard]] bool on_result(std::uint64_t sequence, Bytes bytes);
   [[nodiscard]] bool on_wanted(std::uint64_t sequence, const WantedBody& wanted);
-  /// The session has ended: no copy out comes any more.
-  void let_go_of_memory() noexcept;
 
   // The same, of a session that outlives its peers.
   /// What is here of what the service said.
@@ -108,8 +106,8 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint64_t sequence = 0;
     std::span<std::byte> to;
     bool done = false;
-    Slots slots{};                   // of the window, which it is read from; none: a message brings it
-    std::optional<Memory> memory{};  // until it is told of
+    Slots slots{};          // of the window, which it is read from; none: a message brings it
+    bool is_there = false;  // in the window
   };
   struct Input {
     std::uint64_t sequence = 0;

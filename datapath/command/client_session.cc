@@ -142,7 +142,6 @@ Status ClientSession::status() const {
 void ClientSession::end(Status why) {
   if (ended_.load(std::memory_order_relaxed)) return;
   window_.stop();  // before who waits is told, and has its memory again
-  for (std::size_t i = 0; i != channel_count_.load(std::memory_order_acquire); ++i) channels_[i]->let_go_of_memory();
   why_ended_ =
       !choked_.load(std::memory_order_acquire)
           ? std::move(why)

@@ -196,14 +196,13 @@ void ServedPeer::open_window() {
   const bool is_worth_it = in_process_ || peer_.transport() != "shm";
   if (windows_ != nullptr && is_worth_it) {
     Result<Window> opened = windows_->open(principal_, in_process_);
-    if (opened && session_->take_window(opened->memory)) {
+    if (opened && session_->take_window(*opened)) {
       window_ = *std::move(opened);
-    } else if (opened) {
-      windows_->close(*opened);
+      return;
     }
+    if (opened) windows_->close(*opened);
   }
-  const std::uint64_t bytes = window_ ? window_->memory.size() : 0;
-  send(TrafficClass::kCommands, window_message(bytes, window_ ? window_->capability : std::string()));
+  send(TrafficClass::kCommands, window_message(0, {}));
 }
 
 /// What it did on that device since the last time.

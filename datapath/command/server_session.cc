@@ -135,6 +135,11 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
     refuse_order(header);
 }
 
+void ServerSession::take_window(std::span<std::byte> window, std::string_view capability) {
+  window_ = window;
+  outlet_.send(TrafficClass::kCommands, window_message(window.size(), std::string(window.empty() ? "" : capability)));
+}
+
 void ServerSession::take_placed(const MessageHeader& header, Bytes body) {
   const auto placed = command::take<PlacedBody>(body);
   if (!placed || placed->bytes == 0 || !lies_within(*placed, window_.size())) {

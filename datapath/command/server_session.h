@@ -70,12 +70,12 @@ class ServerSession final : public SessionRunner {
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
-  bool take_window(const Memory& window) override {
-    take_window(window.bytes());
+  bool take_window(const Window& window) override {
+    take_window(window.memory.bytes(), window.capability);
     return true;
   }
-  /// The same in a process that has it mapped.
-  void take_window(std::span<std::byte> window) noexcept { window_ = window; }
+  /// The same in a process that has it mapped, or, if it is empty, could not.
+  void take_window(std::span<std::byte> window, std::string_view capability);
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
   bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
   [[nodiscard]] const Devices& devices() const noexcept override { return now_; }

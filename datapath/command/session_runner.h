@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fairlead/memory.h"
+#include "datapath/command/windows.h"
 #include "fairlead/transfer.h"
 
 namespace fairlead::datapath::command {
@@ -28,9 +28,9 @@ class SessionRunner {
   /// Its client has another peer now: what the service and the client said over the one before, and was not heard, is
   /// said again. `said`: Attempt and HeardBodies, which the client has proved to be its own.
   virtual void resume(std::vector<std::byte> said) = 0;
-  /// Its client may write payload there from now on, and say so in messages. The bytes are there as long as this is.
-  /// False: it cannot have them.
-  [[nodiscard]] virtual bool take_window(const Memory& window) = 0;
+  /// Its client, which is told, may reach payload there from now on, and say so in messages. The bytes are there as
+  /// long as this is. False: it cannot have them, and nobody was told anything.
+  [[nodiscard]] virtual bool take_window(const Window& window) = 0;
   /// It has sent more than could be kept.
   virtual void overrun() = 0;
   /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.

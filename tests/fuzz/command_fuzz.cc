@@ -166,7 +166,7 @@ void run(bool late, const std::uint8_t* data, std::size_t size) {
   if (!session.is_welcome()) std::abort();
   // The client writes there what it sends, too.
   std::vector<std::byte> window(1 << 12);
-  session.take_window(window);
+  session.take_window(window, "its capability");
   while (size >= 2) {
     const std::size_t said = data[0] | (data[1] & 0x7fu) << 8;
     const TrafficClass traffic = (data[1] & 0x80) != 0 ? TrafficClass::kBulk : TrafficClass::kCommands;

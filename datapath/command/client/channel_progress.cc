@@ -99,7 +99,7 @@ bool ClientChannel::on_reply(const Reply& reply) {
   complete_.store(reply.complete, std::memory_order_release);
   for (Output& output : outputs_) {
     if (output.sequence > reply.complete) break;
-    if (output.memory) session_.window().add(*std::exchange(output.memory, {}), output.slots, *this, output.sequence);
+    if (output.slots.count != 0 && !std::exchange(output.is_there, true)) session_.window().is_there(output.slots);
   }
   return true;
 }
@@ -107,11 +107,6 @@ bool ClientChannel::on_reply(const Reply& reply) {
 bool ClientChannel::on_result(std::uint64_t sequence, Bytes bytes) {
   const std::lock_guard lock(lock_);
   return place(sequence, bytes);
-}
-
-void ClientChannel::let_go_of_memory() noexcept {
-  const std::lock_guard lock(lock_);
-  for (Output& output : outputs_) output.memory.reset();
 }
 
 bool ClientChannel::on_wanted(std::uint64_t sequence, const WantedBody& wanted) {

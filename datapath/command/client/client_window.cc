@@ -122,6 +122,10 @@ void ClientWindow::stands(Clock::time_point now) noexcept {
 
 void ClientWindow::give(Slots slots) noexcept {
   if (slots.count == 0) return;
+  {
+    const std::lock_guard lock(fetches_mutex_);
+    std::erase_if(fetches_, [slots](const Fetch& each) { return each.from.first == slots.first; });
+  }
   const std::lock_guard lock(mutex_);
   occupy(slots, {});
 }
@@ -153,31 +157,46 @@ Status ClientWindow::write(const Memory& from, Slots to, const ClientChannel& ch
 
 // ---- out of it -----------------------------------------------------------------------------------------------------
 
-void ClientWindow::add(const Memory& to, Slots from, ClientChannel& channel, std::uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
-  fetches_.push_back({to, from, &channel, sequence, {}});
+void ClientWindow::expect(Memory to, Slots from, ClientChannel& channel, std::uint64_t sequence) {
+  const std::lock_guard lock(fetches_mutex_);
+  fetches_.push_back({std::move(to), from, &channel, sequence});
+}
+
+void ClientWindow::is_there(Slots from) {
+  const std::lock_guard lock(fetches_mutex_);
+  const auto found = std::ranges::find(fetches_, from.first, [](const Fetch& each) { return each.from.first; });
+  if (found == fetches_.end()) return;
+  found->is_there = true;
   fetching_.store(true, std::memory_order_release);
 }
 
-// Channels are told without the lock, as they take it under theirs.
+// Channels are told without a lock, as they take these under theirs.
 Status ClientWindow::collect() {
   std::vector<Fetch> came;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(fetches_mutex_);
+    bool more = false;
     for (Fetch& each : fetches_) {
+      if (!each.is_there) continue;
       // Where as much is posted as may be, later.
       if (!each.read.valid() || (each.read.done() && each.read.code() == Code::kResourceExhausted)) {
         each.read = peer_.read(each.to, memory_.slice(each.from.first * slot_bytes_, each.to.size()),
                                {.traffic = TrafficClass::kBulk});
       }
-      if (!each.read.done() || each.read.code() == Code::kResourceExhausted) continue;
+      if (!each.read.done() || each.read.code() == Code::kResourceExhausted) {
+        more = true;
+        continue;
+      }
       if (each.read.code() != Code::kOk) return each.read.status();
-      occupy(each.from, {});
       came.push_back(std::move(each));
       each.channel = nullptr;
     }
     std::erase_if(fetches_, [](const Fetch& each) { return each.channel == nullptr; });
-    fetching_.store(!fetches_.empty(), std::memory_order_release);
+    fetching_.store(more, std::memory_order_release);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Fetch& each : came) occupy(each.from, {});
   }
   for (const Fetch& each : came) (void)each.channel->on_result(each.sequence, each.to.bytes());
   return {};
@@ -185,13 +204,13 @@ Status ClientWindow::collect() {
 
 // A peer that stands still may take the session's goodbye, half a second, to be closed.
 void ClientWindow::stop() noexcept {
-  if (!is_fetching()) return;
   std::vector<Fetch> ending;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(fetches_mutex_);
     ending.swap(fetches_);
     fetching_.store(false, std::memory_order_release);
   }
+  if (std::ranges::all_of(ending, [](const Fetch& each) { return each.read.done(); })) return;
   peer_.close(std::chrono::nanoseconds(0));  // and with it all that it does
   for (Fetch& each : ending) (void)each.read.wait();
 }

@@ -80,13 +80,16 @@ class ClientWindow {
   [[nodiscard]] std::optional<Placing> place(Bytes from);
   /// The memory of a copy out that is to be read from the window; nothing: it comes by messages.
   [[nodiscard]] std::optional<Memory> fetch(std::span<std::byte> to);
-  /// The device has copied so much of it there, by that command.
-  void add(const Memory& to, Slots from, ClientChannel& channel, std::uint64_t sequence);
-  /// Whether there is any that was not collected. Any thread, without a lock.
+  /// The device is to copy so much of it there, by that command.
+  void expect(Memory to, Slots from, ClientChannel& channel, std::uint64_t sequence);
+  /// It has.
+  void is_there(Slots from);
+  /// Whether some is there that was not collected. Any thread, without a lock.
   [[nodiscard]] bool is_fetching() const noexcept { return fetching_.load(std::memory_order_acquire); }
-  /// Reads what was added, and tells channels what has come. By who reads for the session. Not ok: some cannot be had.
+  /// Reads what is there, and tells channels what has come. By who reads for the session. Not ok: some cannot be had.
   Status collect();
-  /// All reads are at their end when it returns. By who reads for the session, which adds no more.
+  /// All reads are at their end when it returns, and nothing keeps memory of copies out. By who reads for the session,
+  /// which collects no more.
   void stop() noexcept;
   /// What was written is at its end: nothing of it keeps the callers' memory.
   void let_go() noexcept;
@@ -100,7 +103,7 @@ class ClientWindow {
     return now.time_since_epoch().count() >= stands_until_.load(std::memory_order_relaxed);
   }
   void stands(Clock::time_point now) noexcept;
-  /// They were taken, and nothing goes there.
+  /// They were taken, and nothing goes there, or is read from there.
   void give(Slots slots) noexcept;
   /// One piece of a copy to where it was given room, which is posted then. Not ok: it was not, and the room is given
   /// back.
@@ -122,7 +125,8 @@ class ClientWindow {
     Slots from;
     ClientChannel* channel = nullptr;
     std::uint64_t sequence = 0;
-    Transfer read;
+    bool is_there = false;
+    Transfer read{};
   };
   [[nodiscard]] bool open();
   [[nodiscard]] bool takes(std::size_t bytes);
@@ -141,6 +145,8 @@ class ClientWindow {
   std::string capability_;
   RemoteMemory memory_;
   std::vector<Slot> slots_;
+
+  std::mutex fetches_mutex_;  // guards
   std::vector<Fetch> fetches_;
 };
 

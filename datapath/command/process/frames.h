@@ -41,7 +41,7 @@ struct FrameHeader {
   std::uint64_t bytes = 0;
 };
 
-/// Where in the file that came the client's payload is written.
+/// Where in the file that came the client's payload is; the capability follows.
 struct WindowFrame {
   std::uint64_t offset = 0, bytes = 0;
 };

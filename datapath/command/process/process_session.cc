@@ -178,12 +178,16 @@ void ProcessSession::resume(std::vector<std::byte> said) {
   news_ = true;
 }
 
-// A process that cannot map it says so when it is told of payload there.
-bool ProcessSession::take_window(const Memory& window) {
-  const std::optional<SharedFile> file = window.shared_file();
+// The process tells the client, as it alone knows whether it could map it.
+bool ProcessSession::take_window(const Window& window) {
+  const std::optional<SharedFile> file = window.memory.shared_file();
   const std::byte note{0};
   if (is_over() || pid_ < 0 || !file || !send_packet(memory_.get(), {&note, 1}, file->fd)) return false;
-  pipe_->put_value(FrameType::kWindow, WindowFrame{file->offset, window.size()});
+  std::vector<std::byte> frame;
+  put(frame, WindowFrame{file->offset, window.memory.size()});
+  const Bytes capability = std::as_bytes(std::span(window.capability));
+  frame.insert(frame.end(), capability.begin(), capability.end());
+  pipe_->put(FrameType::kWindow, frame);
   return news_ = true;
 }
 

@@ -30,7 +30,7 @@ class ProcessSession final : public SessionRunner {
 
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
-  bool take_window(const Memory& window) override;
+  bool take_window(const Window& window) override;
   void overrun() override;
   bool run(Clock::time_point until, std::uint32_t device) override;
   void abandon() noexcept override;

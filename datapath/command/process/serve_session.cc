@@ -114,10 +114,14 @@ int serve(std::span<const ServedDevice> devices) {
       session.take(std::move(message), static_cast<TrafficClass>(frame->header.traffic));
     } else if (frame->header.type == FrameType::kResume) {
       session.resume({frame->bytes.begin(), frame->bytes.end()});
-    } else if (const auto given =
-                   frame->header.type == FrameType::kWindow ? value_of<WindowFrame>(*frame) : std::nullopt) {
+    } else if (Bytes rest = frame->bytes; frame->header.type == FrameType::kWindow) {
+      const auto given = command::take<WindowFrame>(rest);
+      if (!given) break;
+      mouth.begin({});  // to say what came of it, before the next run
       window = take_mapping(memory.get(), *given);
-      if (window) session.take_window(std::span(window->get(), window->size()).subspan(given->offset));
+      session.take_window(
+          window ? std::span(window->get(), window->size()).subspan(given->offset) : std::span<std::byte>(),
+          {reinterpret_cast<const char*>(rest.data()), rest.size()});
     } else if (frame->header.type == FrameType::kOverrun) {
       session.overrun();
     } else if (const auto asked = frame->header.type == FrameType::kRun ? value_of<Run>(*frame) : std::nullopt) {

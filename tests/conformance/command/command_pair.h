@@ -84,6 +84,12 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   /// A fault of a session's ends more than it: CUDA for its process, as a real driver does it.
   static bool faults_spread() { return GetParam().cuda && !GetParam().isolated && gpu::testing::on_real_device(); }
 
+  std::vector<std::string> session_program(std::uint64_t memory) {
+    const char* const elsewhere = std::getenv("FAIRLEAD_TEST_SESSION_PROGRAM");  // where tests were copied to
+    return {elsewhere != nullptr ? elsewhere : FAIRLEAD_TEST_SESSION, std::to_string(memory), kernels.path(),
+            GetParam().cuda ? "cuda" : "host", std::to_string(devices)};
+  }
+
   /// Without a session, if not asked for one.
   void start(command::ServiceConfig config, std::uint64_t memory = 64 << 20, bool connects = true,
              std::vector<std::string> program = {}) {
@@ -102,10 +108,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
     ASSERT_TRUE(s) << s.error().to_string();
     config.where = GetParam().where;
     if (GetParam().isolated) {
-      const char* const elsewhere = std::getenv("FAIRLEAD_TEST_SESSION_PROGRAM");  // where tests were copied to
-      config.program = {elsewhere != nullptr ? elsewhere : FAIRLEAD_TEST_SESSION, std::to_string(memory),
-                        kernels.path(), GetParam().cuda ? "cuda" : "host", std::to_string(devices)};
-      if (!program.empty()) config.program = std::move(program);
+      config.program = program.empty() ? session_program(memory) : std::move(program);
     } else if (GetParam().cuda && !cuda) {
       cuda.emplace();
     }

@@ -316,6 +316,14 @@ TEST_P(CommandWindows, ThereMayBeNone) {
   expect_messages();
 }
 
+TEST_P(CommandWindows, AProcessThatCannotMapItHasNone) {
+  if (!GetParam().isolated) return;
+  std::vector<std::string> program{"/bin/sh", "-c", "exec \"$0\" \"$@\" 6</dev/null"};  // where it is told of memory
+  std::ranges::copy(session_program(64 << 20), std::back_inserter(program));
+  start({}, 64 << 20, true, program);
+  expect_messages();
+}
+
 TEST_P(CommandWindows, ThePoolMayHaveNoMore) {
   change_server = [](EngineConfig& config) { config.pool_max_bytes = std::size_t{4} << 20; };
   start({});

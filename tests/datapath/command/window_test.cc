@@ -14,6 +14,11 @@ using testing::HasSubstr;
 
 class CommandWindow : public FedSession {
  protected:
+  void give_window(std::span<std::byte> window) {
+    session_->take_window(window, "its capability");
+    EXPECT_EQ(sent_.size(), 1u);
+    sent_.clear();
+  }
   void tell(std::uint64_t sequence, std::uint64_t offset, std::uint64_t bytes,
             TrafficClass traffic = TrafficClass::kBulk) {
     std::vector<std::byte> message = make_message(
@@ -40,7 +45,7 @@ class CommandWindow : public FedSession {
 
 TEST_F(CommandWindow, WhatIsThereIsCopiedWhenItIsTold) {
   greet();
-  session_->take_window(window_);
+  give_window(window_);
   std::memset(window_.data() + 100, 0x11, 2000);
   give(0, 1, {allocate(1, 4096), copy_in(2000)});
   run();
@@ -58,7 +63,7 @@ TEST_F(CommandWindow, WhatIsThereIsCopiedWhenItIsTold) {
 
 TEST_F(CommandWindow, MessagesMayComeBetween) {
   greet();
-  session_->take_window(window_);
+  give_window(window_);
   std::memset(window_.data() + 100, 0x11, 2000);
   give(0, 1, {allocate(1, 4096), copy_in(2000)});
   tell(2, 100, 2000);
@@ -81,7 +86,7 @@ TEST_F(CommandWindow, MessagesMayComeBetween) {
 TEST_F(CommandWindow, APieceThereMayBeLargerThanOneOfAMessage) {
   std::vector<std::byte> large(kMaxPlaced + 1, std::byte{0x33});
   greet({.payload_bytes = 4096});
-  session_->take_window(large);
+  give_window(large);
   give(0, 1, {allocate(1, kMaxPlaced), copy_in(kMaxPlaced)});
   tell(2, 1, kMaxPlaced);
   run();
@@ -96,7 +101,7 @@ TEST_F(CommandWindow, CopiesOutMayGoThere) {
     return record(Opcode::kCopyOut, CopyToWindowBody{{1, 8, bytes}, at}, {}, kPlaced);
   };
   greet({.payload_bytes = 1024});
-  session_->take_window(window_);
+  give_window(window_);
   give(0, 1,
        {allocate(1, 4096), record(Opcode::kFill, FillBody{1, 0, 4096, 0x44}), copy_out(4000, 192), copy_out(8, 8184)});
   run();
@@ -110,7 +115,7 @@ TEST_F(CommandWindow, CopiesOutMayGoThere) {
   for (const auto& [bytes, at] :
        {std::pair<std::uint64_t, std::uint64_t>{9, 8184}, {1, 8193}, {8, ~std::uint64_t{0}}, {~std::uint64_t{0}, 1}}) {
     greet();
-    session_->take_window(window_);
+    give_window(window_);
     give(0, 1, {allocate(1, 4096), copy_out(bytes, at)});
     run();
     ASSERT_TRUE(replies(0).failure) << at;
@@ -128,7 +133,7 @@ TEST_F(CommandWindow, CopiesOutMayGoThere) {
 TEST_F(CommandWindow, WhatIsWrongEndsTheSession) {
   const auto ends = [this](const std::function<void()>& give, std::string_view words, bool has_window = true) {
     greet();
-    if (has_window) session_->take_window(window_);
+    if (has_window) give_window(window_);
     give();
     run();
     EXPECT_TRUE(session_->is_over()) << words;
@@ -160,7 +165,7 @@ TEST_F(CommandWindow, WhatIsWrongEndsTheSession) {
 // They would be read twice, and the client may write in between.
 TEST_F(CommandWindow, RecordsOfAGraphAreSent) {
   greet();
-  session_->take_window(window_);
+  give_window(window_);
   const std::vector<std::byte> fill = record(Opcode::kFill, FillBody{1, 0, 8, 1});
   std::ranges::copy(fill, window_.begin());
   give(0, 1, {allocate(1, 8), record(Opcode::kGraph, GraphBody{9, fill.size(), 1})});

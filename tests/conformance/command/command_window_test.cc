@@ -41,12 +41,17 @@ class CommandWindows : public CommandPair {
     expect_fine(channel);
     EXPECT_EQ(written(), 0u);
   }
-  /// Also of what is large.
-  void expect_messages() {
+  /// A channel with kBytes of memory, in a session that has asked.
+  std::pair<Channel, Handle> asked() {
     Channel channel = open(*session);
     const Handle memory = session->new_handle();
     must(channel.allocate(memory, kBytes));
     ask(channel, memory);
+    return {std::move(channel), memory};
+  }
+  /// Also of what is large.
+  void expect_messages() {
+    auto [channel, memory] = asked();
     const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
     must(channel.copy_in(memory, 0, bytes));
     expect_there(channel, memory, bytes);
@@ -55,10 +60,7 @@ class CommandWindows : public CommandPair {
   }
   /// Copies while `end` is under way on another thread, and after it.
   void expect_to_end(const std::function<void()>& end) {
-    Channel channel = open(*session);
-    const Handle memory = session->new_handle();
-    must(channel.allocate(memory, kBytes));
-    ask(channel, memory);
+    auto [channel, memory] = asked();
     std::thread ender(end);
     const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
     while (channel.copy_in(memory, 0, bytes)) {
@@ -68,10 +70,7 @@ class CommandWindows : public CommandPair {
   }
   /// The same out of it. When the wait is over nothing is written there any more, also where it failed.
   void expect_reads_to_end(const std::function<void()>& end) {
-    Channel channel = open(*session);
-    const Handle memory = session->new_handle();
-    must(channel.allocate(memory, kBytes));
-    ask(channel, memory);
+    auto [channel, memory] = asked();
     std::thread ender(end);
     for (bool goes_on = true; goes_on;) {
       auto to = std::make_unique<std::vector<std::byte>>(kBytes);
@@ -92,10 +91,7 @@ class CommandWindows : public CommandPair {
 };
 
 TEST_P(CommandWindows, LargeCopiesAreWritten) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
+  auto [channel, memory] = asked();
   for (std::uint32_t i = 0; i < 5; ++i) {
     std::vector<std::byte> from = random_bytes(kBytes, i);
     const std::vector<std::byte> same = from;
@@ -213,10 +209,7 @@ TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
 }
 
 TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
+  auto [channel, memory] = asked();
   for (std::uint32_t i = 0; i < 8; ++i) {
     // Out of bounds from some piece on: the pieces behind that are passed over, their bytes are on their way.
     const std::vector<std::byte> bytes = random_bytes(kBytes, i);
@@ -229,10 +222,7 @@ TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
 }
 
 TEST_P(CommandWindows, AFailureInTheMiddleOfWhatIsReadLeavesItUsable) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, kBytes));
-  ask(channel, memory);
+  auto [channel, memory] = asked();
   const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
   must(channel.copy_in(memory, 0, bytes));
   for (std::uint32_t i = 0; i < 8; ++i) {
@@ -350,10 +340,7 @@ TEST_P(CommandWindows, TheWindowIsGivenBackWithItsSession) {
   for (int i = 0; i < 3; ++i) {
     const std::uint64_t before = service->engine().stats().pool_bytes_used;
     session.emplace(connect());
-    Channel channel = open(*session);
-    const Handle memory = session->new_handle();
-    must(channel.allocate(memory, kBytes));
-    ask(channel, memory);
+    auto [channel, memory] = asked();
     EXPECT_EQ(service->engine().stats().pool_bytes_used > before, has_window());
     session->close();
     EXPECT_TRUE(comes_true([&] { return service->engine().stats().pool_bytes_used == before; }));

@@ -99,7 +99,7 @@ class Client {
     return {};
   }
 
-  Status wait_for_each_under_bulk(std::chrono::nanoseconds how_long, CommandRates& rates) {
+  Status wait_for_each_under_bulk(std::chrono::nanoseconds how_long, Bulk way, CommandRates& rates) {
     Result<command::Channel> bulk = session_.open_channel();
     if (!bulk) return bulk.error();
     const Handle memory = session_.new_handle();
@@ -109,9 +109,20 @@ class Client {
     Status copied;
     const Clock::time_point begin = Clock::now();
     std::thread copier([&] {
-      const std::vector<std::byte> piece(kBulkPiece, std::byte{1});
-      for (; copied.ok() && !enough.load(); bytes += piece.size()) {
-        if (const auto appended = bulk->copy_in(memory, 0, piece); !appended) copied = appended.error();
+      // Out of it two at a time, each to memory of its own.
+      std::array<std::vector<std::byte>, 2> pieces;
+      std::array<std::uint64_t, 2> last{};
+      for (auto& piece : pieces) piece.assign(kBulkPiece, std::byte{1});
+      for (std::size_t i = 0; copied.ok() && !enough.load(); i ^= 1, bytes += kBulkPiece) {
+        if (way == Bulk::kOut && last[i] != 0) copied = bulk->wait(last[i]);
+        const auto appended = !copied.ok()        ? Result<std::uint64_t>(copied)
+                              : way == Bulk::kOut ? bulk->copy_out(pieces[i], memory, 0)
+                                                  : bulk->copy_in(memory, 0, pieces[i]);
+        if (!appended) {
+          copied = appended.error();
+        } else {
+          last[i] = *appended;
+        }
       }
       if (copied.ok()) copied = bulk->synchronize();
     });
@@ -147,8 +158,8 @@ class Client {
 
 }  // namespace
 
-Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,
-                                      std::uint64_t depth, const std::atomic<int>& stop) {
+Result<CommandRates> measure_commands(Engine& engine, const std::string& address, const CommandLoad& load,
+                                      const std::atomic<int>& stop) {
   Result<command::Session> session = command::Session::connect(engine, address);
   if (!session) return session.error();
   Result<command::Channel> channel = session->open_channel();
@@ -161,10 +172,10 @@ Result<CommandRates> measure_commands(Engine& engine, const std::string& address
   rates.transport = session->peer().transport();
   rates.path = session->peer().explain();
   Client client(*session, *channel, kernel, stop);
-  Status status = client.stream(kWarmUp, depth, rates);
-  if (status.ok()) status = client.stream(duration, depth, rates);
-  if (status.ok()) status = client.wait_for_each(duration, rates.round_trips);
-  if (status.ok()) status = client.wait_for_each_under_bulk(duration, rates);
+  Status status = client.stream(kWarmUp, load.depth, rates);
+  if (status.ok()) status = client.stream(load.duration, load.depth, rates);
+  if (status.ok()) status = client.wait_for_each(load.duration, rates.round_trips);
+  if (status.ok()) status = client.wait_for_each_under_bulk(load.duration, load.bulk, rates);
   if (!status.ok()) return status;
   session->close();
   return rates;

@@ -35,10 +35,16 @@ struct CommandRates {
   std::string transport, path;
 };
 
-/// Each for so long, with at most `depth` commands under way, 0: as many as there are credits. `stop`: not 0 ends it
-/// with what there is.
-Result<CommandRates> measure_commands(Engine& engine, const std::string& address, std::chrono::nanoseconds duration,
-                                      std::uint64_t depth, const std::atomic<int>& stop);
+enum class Bulk : bool { kIn, kOut };
+
+struct CommandLoad {
+  std::chrono::nanoseconds duration;  // of each figure
+  std::uint64_t depth = 0;            // commands under way, 0: as many as there are credits
+  Bulk bulk = Bulk::kIn;
+};
+/// `stop`: not 0 ends it with what there is.
+Result<CommandRates> measure_commands(Engine& engine, const std::string& address, const CommandLoad& load,
+                                      const std::atomic<int>& stop);
 
 /// {"p50", "p99", ...} of a histogram of ns.
 [[nodiscard]] Json percentiles(const Histogram& times);

@@ -23,7 +23,7 @@ struct Options {
   bool local = false, one_session = false;
   double duration = 2;
   std::uint64_t depth = 0;
-  std::string json, where = "turn";
+  std::string json, where = "turn", bulk = "in";
 };
 
 bench::Json report(const Options& options, const Engine& engine, const bench::CommandRates& rates,
@@ -47,6 +47,7 @@ bench::Json report(const Options& options, const Engine& engine, const bench::Co
        {"command_age_ns", bench::percentiles(rates.ages)},
        {"sync_rtt_ns", bench::percentiles(rates.round_trips)},
        {"sync_rtt_under_bulk_ns", bench::percentiles(rates.bulk_round_trips)},
+       {"bulk", options.bulk},
        {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
        {"blocking_call_ns", bench::percentiles(calls)},
        {"spinning_call_ns", bench::percentiles(spinning)},
@@ -80,8 +81,9 @@ int run(Options& options, Console& console) {
   if (!spinning) return end(spinning.error());
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
-  const Result<bench::CommandRates> rates =
-      bench::measure_commands(*engine, target->address(), duration, options.depth, interruption());
+  const Result<bench::CommandRates> rates = bench::measure_commands(
+      *engine, target->address(),
+      {duration, options.depth, options.bulk == "in" ? bench::Bulk::kIn : bench::Bulk::kOut}, interruption());
   if (!rates) return end(rates.error());
   const bench::Json document = report(options, *engine, *rates, *calls, *spinning);
   const auto us = [](const bench::Histogram& times, double percent) {
@@ -93,8 +95,8 @@ int run(Options& options, Console& console) {
   };
   console.line(fmt::format("{:.3f} million commands/s of 64 bytes, each known to be done after {}",
                            static_cast<double>(rates->commands) / rates->seconds / 1e6, both(rates->ages)));
-  console.line(fmt::format("a round trip {}; {} while {:.2f} GB/s are copied in", both(rates->round_trips),
-                           both(rates->bulk_round_trips), rates->bulk_bytes_per_second / 1e9));
+  console.line(fmt::format("a round trip {}; {} while {:.2f} GB/s are copied {}", both(rates->round_trips),
+                           both(rates->bulk_round_trips), rates->bulk_bytes_per_second / 1e9, options.bulk));
   console.line(
       fmt::format("blocking calls over a TCP connection: {}; where both ends spin {}", both(*calls), both(*spinning)));
   if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
@@ -122,6 +124,8 @@ int bench_commands_command(Words words) {
               "Where commands run: in the service's turn, on a thread of the session's, or in a process of its own "
               "(default turn)",
               set_choice(&options.where, {"turn", "thread", "process"}));
+  args.option("--bulk", "WAY", "Whether bulk is copied in or out (default in)",
+              set_choice(&options.bulk, {"in", "out"}));
   args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);

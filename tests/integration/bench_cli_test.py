@@ -93,11 +93,11 @@ class Bench(BenchCase):
 
     def test_commands(self):
         for path, flags in PATHS.items():
-            for where in ("turn", "thread"):
+            for where, way in (("turn", "in"), ("thread", "out")):
                 with self.subTest(path=path, where=where):
-                    report = self.bench("commands", "--local", "--duration", "0.1", "--executor", where, *flags)
+                    report = self.bench("commands", "--local", "--duration", "0.1", "--executor", where, "--bulk", way, *flags)
                     self.assertEqual(violations(report, "commands"), [])
-                    self.assertEqual((report["transport"], report["executor"]), (flags[1], where))
+                    self.assertEqual((report["transport"], report["executor"], report["bulk"]), (flags[1], where, way))
                     self.assertGreater(report["commands_per_second"], 0)
                     self.assertGreater(report["bulk_bytes_per_second"], 0)
                     for times in ("command_age_ns", "sync_rtt_ns", "sync_rtt_under_bulk_ns", "blocking_call_ns",

@@ -191,7 +191,7 @@ TEST_P(CommandWindows, WhatIsLargerThanItIsReadToo) {
 }
 
 TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
-  constexpr std::uint32_t kThreads = 4, kRounds = 6;
+  constexpr std::uint32_t kThreads = 3, kRounds = 3;
   std::vector<std::thread> threads;
   for (std::uint32_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([this, i] {
@@ -244,7 +244,7 @@ TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
   must(channel.allocate(memory, kThere));
   ask(channel, memory);
   must(channel.fill(memory, 0, kThere, 7));
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 3; ++i) {
     std::vector<std::byte> to(kThere + (512 << 10));
     const Result<std::uint64_t> last = channel.copy_out(to, memory, 0);
     EXPECT_EQ(channel.wait(last ? *last : channel.last()).code(), Code::kAborted);
@@ -259,7 +259,7 @@ TEST_P(CommandWindows, ManyThreadsCopyBothWaysAndFail) {
   command::ServiceConfig config;
   config.window_bytes = 2 << 20;  // too small for all of them
   start(std::move(config));
-  constexpr std::uint32_t kThreads = 4, kRounds = 8;
+  constexpr std::uint32_t kThreads = 3, kRounds = 4;
   constexpr std::size_t kThere = 1 << 20, kLeast = 256 << 10;
   std::atomic<std::uint32_t> wrong{0}, late{0};
   std::vector<std::thread> threads;

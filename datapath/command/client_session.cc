@@ -311,7 +311,7 @@ void ClientSession::handle_message(Bytes message, TrafficClass traffic) {
   bool legal = false;
   if (header && header->type == static_cast<std::uint8_t>(MessageType::kRefused)) return end(refusal_in(body));
   if (header && header->type == static_cast<std::uint8_t>(MessageType::kWelcome)) return welcome(body);
-  if (header && is_message(*header, MessageType::kWindow)) legal = window_.on_opened(body);
+  if (header && is_message(*header, MessageType::kWindow)) legal = window_.on_opened(*header, body);
   if (ClientChannel* const channel = header ? channel_of(*header) : nullptr; channel != nullptr) {
     if (header->type == static_cast<std::uint8_t>(MessageType::kReply)) {
       const std::optional<Reply> reply = read_reply(*header, body);

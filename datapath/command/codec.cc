@@ -118,8 +118,9 @@ std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody&
   return message;
 }
 
-std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability) {
-  auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kWindow)});
+std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability, bool is_for_reads) {
+  auto message =
+      make_message({.type = static_cast<std::uint8_t>(MessageType::kWindow), .count = is_for_reads ? 1u : 0u});
   put(message, WindowBody{bytes, capability.size()});
   put_padded(message, bytes_of(capability));
   return message;

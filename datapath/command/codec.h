@@ -74,7 +74,8 @@ struct DeviceFacts {
 /// Whether a message is one of a session that is kept.
 [[nodiscard]] bool is_kept_welcome(Bytes message) noexcept;
 /// Of no bytes: there is none to be had.
-[[nodiscard]] std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability = {});
+[[nodiscard]] std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability = {},
+                                                    bool is_for_reads = false);
 [[nodiscard]] std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body);
 /// Of a text no more than kMaxText bytes.
 [[nodiscard]] std::vector<std::byte> refused_message(const Status& why);

@@ -183,19 +183,20 @@ void ServedPeer::take(std::vector<News> all) {
     // Once: each answer is one more that its client may leave untaken. What comes again is out of place.
     const bool asks = header && is_message(*header, MessageType::kOpenWindow);
     if (asks && session_->is_welcome() && !session_->is_over() && !std::exchange(asked_, true)) {
-      open_window();
+      open_window(header->count != 0);
       continue;
     }
     session_->take(std::move(event.data), event.traffic);
   }
 }
 
-void ServedPeer::open_window() {
+void ServedPeer::open_window(bool may_be_for_reads) {
   // Over shm two processes copy a message faster, through their caches, than one does from the other's memory; but for
-  // a third process it would be copied twice more.
-  const bool is_worth_it = in_process_ || peer_.transport() != "shm";
-  if (windows_ != nullptr && is_worth_it) {
+  // a third process it would be copied twice more. What is read the client copies itself.
+  const bool is_for_writes = in_process_ || peer_.transport() != "shm";
+  if (windows_ != nullptr && (is_for_writes || may_be_for_reads)) {
     Result<Window> opened = windows_->open(principal_, in_process_);
+    if (opened) opened->is_for_reads = !is_for_writes;
     if (opened && session_->take_window(*opened)) {
       window_ = *std::move(opened);
       return;

@@ -97,7 +97,7 @@ class ServedPeer final : private Outlet {
   void queue(News news);
   void take(std::vector<News> all);
   /// What the client asked for, if the session has begun.
-  void open_window();
+  void open_window(bool may_be_for_reads);
   void count(std::uint32_t device);
   void thread_main() noexcept;
   void take_queued();

@@ -135,9 +135,10 @@ void ServerSession::take_payload(const MessageHeader& header, std::vector<std::b
     refuse_order(header);
 }
 
-void ServerSession::take_window(std::span<std::byte> window, std::string_view capability) {
+void ServerSession::take_window(std::span<std::byte> window, std::string_view capability, bool is_for_reads) {
   window_ = window;
-  outlet_.send(TrafficClass::kCommands, window_message(window.size(), std::string(window.empty() ? "" : capability)));
+  if (window.empty()) capability = {};
+  outlet_.send(TrafficClass::kCommands, window_message(window.size(), capability, is_for_reads));
 }
 
 void ServerSession::take_placed(const MessageHeader& header, Bytes body) {

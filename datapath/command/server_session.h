@@ -71,11 +71,11 @@ class ServerSession final : public SessionRunner {
   void take(std::vector<std::byte> message, TrafficClass traffic) override;
   void resume(std::vector<std::byte> said) override;
   bool take_window(const Window& window) override {
-    take_window(window.memory.bytes(), window.capability);
+    take_window(window.memory.bytes(), window.capability, window.is_for_reads);
     return true;
   }
   /// The same in a process that has it mapped, or, if it is empty, could not.
-  void take_window(std::span<std::byte> window, std::string_view capability);
+  void take_window(std::span<std::byte> window, std::string_view capability, bool is_for_reads = false);
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
   bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
   [[nodiscard]] const Devices& devices() const noexcept override { return now_; }

@@ -13,7 +13,8 @@ namespace fairlead::datapath::command {
 
 struct Window {
   Memory memory;
-  std::string capability;  // by which its client, and nobody else, finds it
+  std::string capability;     // by which its client, and nobody else, finds it
+  bool is_for_reads = false;  // alone: what it copies in comes faster by messages
 };
 
 /// Where windows come from: the service's engine.

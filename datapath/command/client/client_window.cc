@@ -30,12 +30,13 @@ void ClientWindow::begin(Read read, Write write, const Peer& peer, const fairlea
   state_.store(State::kClosed, std::memory_order_release);
 }
 
-bool ClientWindow::on_opened(Bytes body) {
+bool ClientWindow::on_opened(const MessageHeader& header, Bytes body) {
   const auto said = take<WindowBody>(body);
   const auto text = said ? take_padded(body, said->capability_bytes) : std::nullopt;
   if (!text || said->bytes > kMostWindow || state_.load(std::memory_order_relaxed) != State::kAsked) return false;
   const std::lock_guard lock(mutex_);
   bytes_ = said->bytes;
+  is_for_reads_ = header.count != 0;
   capability_.assign(reinterpret_cast<const char*>(text->data()), text->size());
   state_.store(bytes_ >= slot_bytes_ ? State::kGiven : State::kNone, std::memory_order_release);
   return true;
@@ -46,7 +47,8 @@ bool ClientWindow::open() {
   const State state = state_.load(std::memory_order_acquire);
   if (state == State::kClosed) {
     state_.store(State::kAsked, std::memory_order_release);
-    const auto wish = make_message({.type = static_cast<std::uint8_t>(MessageType::kOpenWindow)});
+    const auto wish =
+        make_message({.type = static_cast<std::uint8_t>(MessageType::kOpenWindow), .count = write_ ? 1u : 0u});
     (void)peer_.send(wish, kMessageValue, {.traffic = TrafficClass::kCommands});
   }
   if (state != State::kGiven) return state == State::kOpen;
@@ -67,7 +69,7 @@ bool ClientWindow::takes(std::size_t bytes) {
 }
 
 std::optional<Placing> ClientWindow::place(Bytes from) {
-  if (!takes(from.size())) return std::nullopt;
+  if (!takes(from.size()) || is_for_reads_) return std::nullopt;
   Result<Memory> memory = read_(from);
   if (!memory) return std::nullopt;
   return std::optional<Placing>(std::in_place, *this, *std::move(memory));

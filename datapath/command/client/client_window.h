@@ -75,7 +75,7 @@ class ClientWindow {
   /// messages. Before the session is used.
   void begin(Read read, Write write, const Peer& peer, const fairlead::command::Limits& limits);
   /// The service's answer. False: it makes no sense.
-  [[nodiscard]] bool on_opened(Bytes body);
+  [[nodiscard]] bool on_opened(const MessageHeader& header, Bytes body);
   /// Nothing: the copy goes by messages. The first large one has the service asked for a window.
   [[nodiscard]] std::optional<Placing> place(Bytes from);
   /// The memory of a copy out that is to be read from the window; nothing: it comes by messages.
@@ -142,6 +142,7 @@ class ClientWindow {
   std::mutex mutex_;  // guards what follows
   Peer peer_;
   std::uint64_t bytes_ = 0;
+  bool is_for_reads_ = false;  // alone
   std::string capability_;
   RemoteMemory memory_;
   std::vector<Slot> slots_;

@@ -75,7 +75,7 @@ def run(chosen, times, options, until):
                               "--output-on-failure", "--stop-time", stop, "-R", f"^({'|'.join(chosen)})$"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     for line in ctest.stdout:
-        found = re.search(r"Test +#\d+: (\w+) \.+(?:   (Passed)|\*\*\*(?!Skipped|Not Run))", line)
+        found = re.search(r"Test +#\d+: (\w+) \.+(?:   (Passed)|[\w ]*\*\*\*(?!Skipped|Not Run))", line)
         if found and (found[2] or time.time() < until - 1):  # at the end ctest kills what runs, and calls that a timeout
             yield found[1], found[2] is not None
         if not re.match(r"\s*(Start\s|Test\s|\d+/\d+\s)", line) or "***" in line:

@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +30,19 @@ unsigned number_argument(const char* text, unsigned most) {
     std::exit(2);
   }
   return value;
+}
+
+double time_of(double seconds, const std::function<void()>& step) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  std::chrono::duration<double> took{};
+  std::uint64_t count = 0;
+  do {
+    step();
+    ++count;
+    took = Clock::now() - begin;
+  } while (took.count() < seconds);
+  return took.count() / static_cast<double>(count);
 }
 
 }  // namespace fairlead::bench

@@ -3,6 +3,7 @@
 // They say what is wrong on standard error, under the program's own name, and end.
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -25,5 +26,7 @@ T must(Result<T> result) {
 }
 /// An argument that must be 1..most; ends with exit code 2 if it is not.
 [[nodiscard]] unsigned number_argument(const char* text, unsigned most);
+/// How many seconds one of `step` takes, by what can be done in so many.
+[[nodiscard]] double time_of(double seconds, const std::function<void()>& step);
 
 }  // namespace fairlead::bench

@@ -40,14 +40,12 @@ namespace {
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
 using bench::die;
 using bench::must;
-using Clock = std::chrono::steady_clock;
+using bench::time_of;
 
 constexpr int kRounds = 5;
 constexpr std::size_t kMiB = std::size_t{1} << 20, kMost = 256 * kMiB;
 constexpr std::uint64_t kNodes = 50;  // of a graph
 constexpr std::uint64_t kDeep = 200;  // launches of a graph, or of a kernel, before one waits
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // ---- by the driver -------------------------------------------------------------------------------------------------
 
@@ -184,17 +182,6 @@ class Remote {
 };
 
 // ---- in turns ------------------------------------------------------------------------------------------------------
-
-/// How long one of `step` takes, by what can be done in so many seconds.
-double time_of(double seconds, const std::function<void()>& step) {
-  const Clock::time_point begin = Clock::now();
-  std::uint64_t count = 0;
-  do {
-    step();
-    ++count;
-  } while (seconds_since(begin) < seconds);
-  return seconds_since(begin) / static_cast<double>(count);
-}
 
 struct Compared {
   double native = 0, remote = 0;  // seconds of a step

@@ -113,16 +113,15 @@ class Client {
       std::array<std::vector<std::byte>, 2> pieces;
       std::array<std::uint64_t, 2> last{};
       for (auto& piece : pieces) piece.assign(kBulkPiece, std::byte{1});
+      const auto copy = [&](std::size_t i) -> Result<std::uint64_t> {
+        if (way == Bulk::kIn) return bulk->copy_in(memory, 0, pieces[i]);
+        if (Status before = last[i] != 0 ? bulk->wait(last[i]) : Status(); !before.ok()) return before;
+        return bulk->copy_out(pieces[i], memory, 0);
+      };
       for (std::size_t i = 0; copied.ok() && !enough.load(); i ^= 1, bytes += kBulkPiece) {
-        if (way == Bulk::kOut && last[i] != 0) copied = bulk->wait(last[i]);
-        const auto appended = !copied.ok()        ? Result<std::uint64_t>(copied)
-                              : way == Bulk::kOut ? bulk->copy_out(pieces[i], memory, 0)
-                                                  : bulk->copy_in(memory, 0, pieces[i]);
-        if (!appended) {
-          copied = appended.error();
-        } else {
-          last[i] = *appended;
-        }
+        const Result<std::uint64_t> appended = copy(i);
+        if (appended) last[i] = *appended;
+        if (!appended) copied = appended.error();
       }
       if (copied.ok()) copied = bulk->synchronize();
     });

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <functional>
 #include <vector>
 
 #include "bench/base/floor_program.h"
@@ -19,28 +18,14 @@ namespace {
 
 using namespace fairlead;  // NOLINT(google-build-using-namespace): a program of one file
 using bench::must;
-using Clock = std::chrono::steady_clock;
-
-/// Of so many bytes, until the time is over.
-double bytes_per_second(std::size_t bytes, std::chrono::duration<double> time, const std::function<void()>& copy) {
-  copy();  // the first asks for the session's window
-  const Clock::time_point begin = Clock::now();
-  std::size_t copies = 0;
-  std::chrono::duration<double> took{};
-  do {
-    copy();
-    ++copies;
-    took = Clock::now() - begin;
-  } while (took < time);
-  return static_cast<double>(copies * bytes) / took.count();
-}
+using bench::time_of;
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::size_t bytes = argc == 5 ? static_cast<std::size_t>(std::atof(argv[3]) * (1 << 20)) : 0;
-  const std::chrono::duration<double> time(argc == 5 ? std::atof(argv[4]) : 0);
-  if (bytes == 0 || time.count() <= 0) {
+  const double seconds = argc == 5 ? std::atof(argv[4]) : 0;
+  if (bytes == 0 || seconds <= 0) {
     fmt::print(stderr, "usage: fairlead-command-copies HOST:PORT TRANSPORT MIB SECONDS\n");
     return 2;
   }
@@ -53,8 +38,11 @@ int main(int argc, char** argv) {
   std::vector<std::byte> host(bytes, std::byte{1});
   must(channel.allocate(memory, bytes));
   const auto wait = [&] { must(channel.synchronize(std::chrono::seconds(60))); };
-  const double in = bytes_per_second(bytes, time, [&] { must(channel.copy_in(memory, 0, host)), wait(); });
-  const double out = bytes_per_second(bytes, time, [&] { must(channel.copy_out(host, memory, 0)), wait(); });
-  fmt::print("{}: in {:.2f}, out {:.2f} GB/s\n", session.peer().transport(), in / 1e9, out / 1e9);
+  const auto copy_in = [&] { must(channel.copy_in(memory, 0, host)), wait(); };
+  const auto copy_out = [&] { must(channel.copy_out(host, memory, 0)), wait(); };
+  const double gigabytes = static_cast<double>(bytes) / 1e9;
+  copy_in();  // the first asks for the session's window
+  const double in = gigabytes / time_of(seconds, copy_in), out = gigabytes / time_of(seconds, copy_out);
+  fmt::print("{}: in {:.2f}, out {:.2f} GB/s\n", session.peer().transport(), in, out);
   return 0;
 }

@@ -230,9 +230,7 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
         if (!moved) window.stands(now);
       }
     }
-    const std::optional<Memory> left =
-        may_fetch ? std::optional(memory->slice(memory->size() - to.size(), to.size())) : std::nullopt;
-    const Result<Piece> piece = copy_piece_out(to, {from.bits, offset, 0}, left ? &*left : nullptr, most);
+    const Result<Piece> piece = copy_piece_out(to, {from.bits, offset, 0}, may_fetch ? &*memory : nullptr, most);
     if (!piece) return piece.error();
     to = to.subspan(piece->bytes);
     offset += piece->bytes;
@@ -242,16 +240,20 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
 
 Result<ClientChannel::Piece> ClientChannel::copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory,
                                                            std::size_t most) {
+  ClientWindow& window = session_.window();
   const Result<std::uint64_t> sequence = with_room(0, [&] {
     const std::size_t wish = std::min(to.size(), most);
     Output output{last_.load(std::memory_order_relaxed) + 1, to.first(wish)};
-    if (memory != nullptr) output.slots = session_.window().take_slots(wish);
-    const std::size_t room = output.slots.count * session_.limits().payload_bytes;
-    output.to = to.first(std::min<std::size_t>(wish, room != 0 ? room : session_.limits().payload_bytes));
-    from.bytes = output.to.size();
-    const CopyToWindowBody there{from, output.slots.first * std::uint64_t{session_.limits().payload_bytes}};
+    if (memory != nullptr) output.slots = window.take_slots(wish);
     const bool is_placed = output.slots.count != 0;
-    if (is_placed) session_.window().expect(memory->slice(0, from.bytes), output.slots, *this, output.sequence);
+    const std::size_t room = is_placed ? window.bytes_of(output.slots) : session_.limits().payload_bytes;
+    output.to = to.first(std::min(wish, room));
+    from.bytes = output.to.size();
+    const CopyToWindowBody there{from, window.offset_of(output.slots)};
+    if (is_placed) {
+      const auto at = static_cast<std::size_t>(output.to.data() - memory->data());
+      window.expect(memory->slice(at, from.bytes), output.slots, *this, output.sequence);
+    }
     if (outputs_.empty()) output_.store(output.sequence, std::memory_order_release);
     outputs_.push_back(std::move(output));
     const Bytes body = is_placed ? std::as_bytes(std::span(&there, 1)) : std::as_bytes(std::span(&from, 1));

@@ -106,8 +106,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint64_t sequence = 0;
     std::span<std::byte> to;
     bool done = false;
-    Slots slots{};          // of the window, which it is read from; none: a message brings it
-    bool is_there = false;  // in the window
+    Slots slots{};  // of the window, which it is read from; none: a message brings it
   };
   struct Input {
     std::uint64_t sequence = 0;
@@ -124,7 +123,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   };
   /// The first of these bytes, which go by messages, or by the session's window if there is room.
   Result<Piece> copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
-  /// The first of them out of the device; `memory`: of them all, if the session's window is to be read.
+  /// The first of them out of the device; `memory`: of the whole copy, if the session's window is to be read.
   Result<Piece> copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory, std::size_t most);
   Result<Piece> place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, Placing& placing);
   /// Under lock_, with room for one more command and `payload` bytes; else why there is none.

@@ -216,19 +216,23 @@ void ClientSession::flush_all() noexcept {
 void ClientSession::drain() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || readers_.is_reading()) return;
+  const bool any = take_events() || window_.is_fetching();
+  fetch();
+  if (any) readers_.wake_done();
+}
+
+/// Under mutex_: all that has come. False: nothing has.
+bool ClientSession::take_events() {
   bool any = false;
-  for (bool more = true; more && !has_ended();) {
+  for (bool more = true; more && !has_ended(); any = true) {
     const bool is_away = seeker_ && seeker_->is_away();
     Event event = is_away ? seeker_->next_event(Clock::duration(0)) : peer_.next_event();
     more = event.kind != Event::Kind::kNone || !event.status.ok();
     if (!more && !is_away) break;
     handle(event);
     give_large(std::move(event.data));
-    any = true;
   }
-  any |= window_.is_fetching();
-  fetch();
-  if (any) readers_.wake_done();
+  return any;
 }
 
 bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_point deadline, Haste haste) {
@@ -254,7 +258,7 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
     Event event = next_event(std::min<Clock::duration>(deadline - now, most));
     lock.lock();
     readers_.end();
-    if (!has_ended()) handle(event);  // or what it is for is somebody else's again
+    handle(event);
     fetch();
     give_large(std::move(event.data));
     readers_.wake_done();
@@ -268,10 +272,7 @@ void ClientSession::fetch() {
   if (!window_.is_fetching() || has_ended()) return;
   const Status collected = window_.collect();
   if (collected.ok()) return;
-  // The service may have said why.
-  for (Event event = peer_.next_event(); !has_ended() && event.kind != Event::Kind::kNone; event = peer_.next_event()) {
-    handle(event);
-  }
+  (void)take_events();  // the service may have said why
   end({collected.code(), "a copy out cannot be read from the session's window: " + collected.message()});
   peer_.close();
 }
@@ -289,8 +290,9 @@ Event ClientSession::next_event(Clock::duration most) {
   return peer_.next_event(most);
 }
 
-/// Under mutex_.
+/// Under mutex_. Of what has ended nothing is taken any more: the memory that it is for is somebody else's again.
 void ClientSession::handle(const Event& event) {
+  if (has_ended()) return;
   if (seeker_ && seeker_->is_away()) return seek(event);
   if (event.kind == Event::Kind::kMessage) {
     if (event.value != kMessageValue) return end({Code::kDataLoss, "the peer is no service of commands"});

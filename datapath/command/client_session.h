@@ -86,6 +86,7 @@ class ClientSession : public fairlead::command::SessionBody {
  private:
   [[nodiscard]] Event next_event(Clock::duration most);
   void handle(const Event& event);
+  [[nodiscard]] bool take_events();
   void fetch();
   void handle_message(Bytes message, TrafficClass traffic);
   void welcome(Bytes body);

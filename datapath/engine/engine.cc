@@ -33,6 +33,15 @@ Result<Peer> connect_with(EngineImpl* impl, std::string_view host_port) {
   return datapath::make_peer(std::move(*session));
 }
 
+Result<Memory> cached_or_registered(const std::weak_ptr<void>& engine, std::span<std::byte> bytes, Access access) {
+  const std::shared_ptr<void> object = engine.lock();
+  if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
+  EngineImpl* impl = behind(object);
+  if (Status fine = working(impl); !fine.ok()) return fine;
+  if (Result<Memory> cached = impl->cache().find(bytes)) return cached;
+  return impl->register_memory(bytes, access, nullptr);
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<void> object) noexcept : object_(std::move(object)) {}
@@ -106,17 +115,6 @@ Result<std::vector<Memory>> Engine::register_memory(std::span<const std::span<st
   if (Status fine = working(impl); !fine.ok()) return fine;
   return impl->register_memory(ranges, access);
 }
-
-namespace {
-Result<Memory> cached_or_registered(const std::weak_ptr<void>& engine, std::span<std::byte> bytes, Access access) {
-  const std::shared_ptr<void> object = engine.lock();
-  if (object == nullptr) return Status(Code::kUnavailable, "the engine has gone");
-  EngineImpl* impl = behind(object);
-  if (Status fine = working(impl); !fine.ok()) return fine;
-  if (Result<Memory> cached = impl->cache().find(bytes)) return cached;
-  return impl->register_memory(bytes, access, nullptr);
-}
-}  // namespace
 
 Result<Memory> Engine::cached_memory(std::span<std::byte> bytes) {
   EngineImpl* impl = behind(object_);

@@ -43,6 +43,12 @@ def read(page):
     return programs
 
 
+def notes(page):
+    """What somebody has written below the table, which stays."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    return text[text.index("\n## "):] if "\n## " in text else ""
+
+
 def write(page, programs, runs):
     done = sum(1 for each in programs.values() if each.passed >= runs)
     failed = [name for name, each in programs.items() if each.failed]
@@ -51,7 +57,7 @@ def write(page, programs, runs):
              f"{runs} times or more; {len(failed)} have failed at some commit. What boots a guest is not among them.", "",
              "| program | passed | failed | at commits |", "| --- | --- | --- | --- |"]
     lines += [f"| `{name}` | {each.passed} | {each.failed} | {', '.join(each.commits)} |" for name, each in sorted(programs.items())]
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    page.write_text("\n".join(lines) + "\n" + notes(page), encoding="utf-8")
 
 
 def add(programs, others):
@@ -62,9 +68,9 @@ def add(programs, others):
             each.commits += [there for there in other.commits if there not in each.commits]
 
 
-def there_are(pattern):
-    listed = subprocess.run(["ctest", "--test-dir", BUILD, "-LE", "interop", "-R", pattern, "--show-only=json-v1"], capture_output=True,
-                            text=True, check=True)
+def there_are():
+    listed = subprocess.run(["ctest", "--test-dir", BUILD, "-LE", "interop", "--show-only=json-v1"], capture_output=True, text=True,
+                            check=True)
     return [test["name"] for test in json.loads(listed.stdout)["tests"]]
 
 
@@ -95,9 +101,10 @@ def main():
     options = parser.parse_args()
     if not options.as_built:
         prepare("--dpdk")
-    programs, here, names = read(options.page), options.as_built or commit(), there_are(options.name)
-    for gone in set(programs) - set(there_are(".")):
+    programs, here, names = read(options.page), options.as_built or commit(), there_are()
+    for gone in set(programs) - set(names):
         del programs[gone]
+    names = [name for name in names if re.search(options.name, name)]
     for name in names:
         programs.setdefault(name, Program())
     if options.add:

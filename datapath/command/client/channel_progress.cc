@@ -96,10 +96,11 @@ bool ClientChannel::on_reply(const Reply& reply) {
   kept_.accepted(reply.accepted);
   accepted_.store(reply.accepted, std::memory_order_release);
   executed_.store(reply.executed, std::memory_order_release);
+  const std::uint64_t told = complete_.load(std::memory_order_relaxed);
   complete_.store(reply.complete, std::memory_order_release);
-  for (Output& output : outputs_) {
+  for (const Output& output : outputs_) {
     if (output.sequence > reply.complete) break;
-    if (output.slots.count != 0 && !std::exchange(output.is_there, true)) session_.window().is_there(output.slots);
+    if (output.sequence > told && output.slots.count != 0) session_.window().is_there(output.slots);
   }
   return true;
 }

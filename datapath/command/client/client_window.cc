@@ -142,7 +142,7 @@ void ClientWindow::let_go() noexcept {
 Status ClientWindow::write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
                            std::vector<Transfer>& posted) {
   const std::lock_guard lock(mutex_);
-  const PlacedBody body{to.first * slot_bytes_, from.size()};
+  const PlacedBody body{offset_of(to), from.size()};
   std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kPlaced),
                                                  .channel = channel.number(),
                                                  .count = 1,
@@ -174,18 +174,21 @@ void ClientWindow::is_there(Slots from) {
 
 // Channels are told without a lock, as they take these under theirs.
 Status ClientWindow::collect() {
+  // Not yet, or, where as much is posted as may be, to be tried again.
+  const auto is_unposted = [](const Transfer& read) {
+    return !read.valid() || (read.done() && read.code() == Code::kResourceExhausted);
+  };
   std::vector<Fetch> came;
   {
     const std::lock_guard lock(fetches_mutex_);
     bool more = false;
     for (Fetch& each : fetches_) {
       if (!each.is_there) continue;
-      // Where as much is posted as may be, later.
-      if (!each.read.valid() || (each.read.done() && each.read.code() == Code::kResourceExhausted)) {
-        each.read = peer_.read(each.to, memory_.slice(each.from.first * slot_bytes_, each.to.size()),
-                               {.traffic = TrafficClass::kBulk});
+      if (is_unposted(each.read)) {
+        each.read =
+            peer_.read(each.to, memory_.slice(offset_of(each.from), each.to.size()), {.traffic = TrafficClass::kBulk});
       }
-      if (!each.read.done() || each.read.code() == Code::kResourceExhausted) {
+      if (!each.read.done() || is_unposted(each.read)) {
         more = true;
         continue;
       }
@@ -224,7 +227,7 @@ Placing::Placing(ClientWindow& window, Memory from) noexcept
 
 std::size_t Placing::take(std::size_t bytes) {
   taken_ = window_.take_slots(bytes);
-  return std::min(bytes, taken_.count * window_.slot_bytes());
+  return std::min(bytes, window_.bytes_of(taken_));
 }
 
 bool Placing::place(const ClientChannel& channel, std::uint64_t sequence, Bytes piece) {

@@ -110,6 +110,9 @@ class ClientWindow {
   [[nodiscard]] Status write(const Memory& from, Slots to, const ClientChannel& channel, std::uint64_t sequence,
                              std::vector<Transfer>& posted);
   [[nodiscard]] std::size_t slot_bytes() const noexcept { return slot_bytes_; }
+  [[nodiscard]] std::size_t bytes_of(Slots slots) const noexcept { return slots.count * slot_bytes_; }
+  /// In the window.
+  [[nodiscard]] std::size_t offset_of(Slots slots) const noexcept { return slots.first * slot_bytes_; }
 
  private:
   enum class State : std::uint8_t { kNone, kClosed, kAsked, kGiven, kOpen };

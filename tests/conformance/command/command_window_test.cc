@@ -41,11 +41,11 @@ class CommandWindows : public CommandPair {
     expect_fine(channel);
     EXPECT_EQ(written(), 0u);
   }
-  /// A channel with kBytes of memory, in a session that has asked.
-  std::pair<Channel, Handle> asked() {
+  /// A channel with so much memory, in a session that has asked.
+  std::pair<Channel, Handle> asked(std::size_t bytes = kBytes) {
     Channel channel = open(*session);
     const Handle memory = session->new_handle();
-    must(channel.allocate(memory, kBytes));
+    must(channel.allocate(memory, bytes));
     ask(channel, memory);
     return {std::move(channel), memory};
   }
@@ -77,10 +77,13 @@ class CommandWindows : public CommandPair {
       goes_on = channel.copy_out(*to, memory, 0) && channel.synchronize(kPatience).ok();
       std::ranges::fill(*to, std::byte{0xcc});
       if (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      EXPECT_TRUE(std::ranges::all_of(*to, [](std::byte each) { return each == std::byte{0xcc}; }));
+      EXPECT_TRUE(is_all(*to, std::byte{0xcc}));
     }
     ender.join();
     EXPECT_FALSE(session->status().ok());
+  }
+  static bool is_all(std::span<const std::byte> bytes, std::byte value) {
+    return std::ranges::count(bytes, value) == std::ssize(bytes);
   }
   static void expect_there(Channel& channel, Handle memory, const std::vector<std::byte>& bytes) {
     std::vector<std::byte> seen(bytes.size());
@@ -114,10 +117,7 @@ TEST_P(CommandWindows, TheFirstLargeCopyMayBeOneOut) {
 
 // Each piece is a command of its own, which costs both ends; of a small copy some are under way together nevertheless.
 TEST_P(CommandWindows, PiecesOfLargeCopiesAreLarge) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
-  must(channel.allocate(memory, 8 << 20));
-  ask(channel, memory);
+  auto [channel, memory] = asked(8 << 20);
   const std::size_t piece = session->limits().payload_bytes;
   for (const auto& [bytes, commands] : {std::pair{4 * piece, 4u}, {16 * piece, 8u}, {40 * piece, 10u}}) {
     const std::vector<std::byte> from = random_bytes(bytes, 1);
@@ -171,18 +171,14 @@ TEST_P(CommandWindows, WhoFindsItFullGetsMessages) {
   must(last.record());
   expect_fine(last);
   expect_fine(waits);
-  EXPECT_TRUE(
-      std::ranges::all_of(std::span(first).subspan(256 << 10), [](std::byte each) { return each == std::byte{1}; }));
+  EXPECT_TRUE(is_all(std::span(first).subspan(256 << 10), std::byte{1}));
   EXPECT_EQ(fetched(), kAll);
 }
 
 // More than there is room for at once.
 TEST_P(CommandWindows, WhatIsLargerThanItIsReadToo) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
   constexpr std::size_t kMore = 24 << 20;
-  must(channel.allocate(memory, kMore));
-  ask(channel, memory);
+  auto [channel, memory] = asked(kMore);
   const std::vector<std::byte> bytes = random_bytes(kMore, 1);
   must(channel.copy_in(memory, 0, bytes));
   expect_fine(channel);
@@ -191,7 +187,7 @@ TEST_P(CommandWindows, WhatIsLargerThanItIsReadToo) {
 }
 
 TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
-  constexpr std::uint32_t kThreads = 3, kRounds = 3;
+  constexpr std::uint32_t kThreads = 4, kRounds = 6;
   std::vector<std::thread> threads;
   for (std::uint32_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([this, i] {
@@ -238,11 +234,8 @@ TEST_P(CommandWindows, AFailureInTheMiddleOfWhatIsReadLeavesItUsable) {
 
 // Of pieces that did not fail some are still on their way when the service says which did.
 TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
-  Channel channel = open(*session);
-  const Handle memory = session->new_handle();
   constexpr std::size_t kThere = 4 << 20;
-  must(channel.allocate(memory, kThere));
-  ask(channel, memory);
+  auto [channel, memory] = asked(kThere);
   must(channel.fill(memory, 0, kThere, 7));
   for (int i = 0; i < 2; ++i) {
     std::vector<std::byte> to(kThere + (512 << 10));
@@ -251,7 +244,7 @@ TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
     std::ranges::fill(to, std::byte{0xcc});
     ASSERT_TRUE(channel.recover().ok());
     expect_fine(channel);  // whatever was on its way has come
-    EXPECT_TRUE(std::ranges::all_of(to, [](std::byte each) { return each == std::byte{0xcc}; })) << i;
+    EXPECT_TRUE(is_all(to, std::byte{0xcc})) << i;
   }
 }
 
@@ -280,7 +273,7 @@ TEST_P(CommandWindows, ManyThreadsCopyBothWaysAndFail) {
         wrong += channel.synchronize().code() != Code::kAborted;
         std::ranges::fill(to, std::byte{0xcc});
         wrong += !channel.recover().ok() || !channel.synchronize().ok();
-        late += !std::ranges::all_of(to, [](std::byte each) { return each == std::byte{0xcc}; });
+        late += !is_all(to, std::byte{0xcc});
       }
     });
   }

@@ -24,6 +24,7 @@ class TcpEndpoint final : public datapath::Endpoint {
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
   bool poll() noexcept override;
   bool arm() noexcept override;
+  void disarm() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return shared_.epoll.get(); }
   [[nodiscard]] int wait_timeout_us() const noexcept override;
 
@@ -36,6 +37,7 @@ class TcpEndpoint final : public datapath::Endpoint {
 
   bool look_around() noexcept;
   bool advance_paths(bool urgent, bool look) noexcept;
+  void watch_all() noexcept;
   void count_retransmissions() noexcept;
 
   TcpDevice& device_;
@@ -47,6 +49,7 @@ class TcpEndpoint final : public datapath::Endpoint {
   std::uint32_t polls_ = 0;
   Nanos counted_at_ = 0;  // when retransmissions were
   bool armed_ = false;
+  bool disarmed_ = false;     // sockets of ready paths are not in the set
   bool others_wait_ = false;  // for a turn, since something came over an urgent path
 };
 

@@ -278,6 +278,14 @@ bool TcpPath::arm() noexcept {
   return !announce_down_ && (requests_.empty() || !(state_ == State::kDown || state_ == State::kClosed));
 }
 
+void TcpPath::disarm() noexcept {
+  if (state_ == State::kReady) unwatch();
+}
+
+void TcpPath::watch_again() noexcept {
+  if (state_ == State::kReady) watch(EPOLLIN);
+}
+
 void TcpPath::note_urgent() noexcept {
   if (!urgent_) return;
   shared_.urgent_at = shared_.clock.now();
@@ -305,6 +313,11 @@ void TcpPath::watch(std::uint32_t events) noexcept {
   watched_ = events;
 }
 
+void TcpPath::unwatch() noexcept {
+  if (watched_ != 0) ::epoll_ctl(shared_.epoll.get(), EPOLL_CTL_DEL, stream_.fd(), nullptr);
+  watched_ = 0;
+}
+
 void TcpPath::leave(State next) noexcept {
   if (state_ == State::kReady) shared_.traffic.paths_ended.add();
   state_ = next;
@@ -322,8 +335,7 @@ void TcpPath::disconnect() noexcept {
   receiver_.stop();
   if (stream_.fd() < 0) return;
   count_retransmissions();
-  if (watched_ != 0) ::epoll_ctl(shared_.epoll.get(), EPOLL_CTL_DEL, stream_.fd(), nullptr);
-  watched_ = 0;
+  unwatch();
   stream_.close();
 }
 

@@ -70,6 +70,9 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool end_turn() noexcept;
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
   bool arm() noexcept;
+  /// wait_fd() need not wake up for what arrives at a ready path, until arm() or watch_again().
+  void disarm() noexcept;
+  void watch_again() noexcept;
   void mark_readable() noexcept { readable_ = true; }
   /// Asks the system how much it has sent again.
   void count_retransmissions() noexcept;
@@ -94,6 +97,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   void become_ready(const Greeting& greeting) noexcept;
   void fail(Code code, std::string reason) noexcept;
   void watch(std::uint32_t events) noexcept;
+  void unwatch() noexcept;
   void leave(State next) noexcept;
   void disconnect() noexcept;
 

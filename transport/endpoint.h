@@ -24,6 +24,8 @@ class Endpoint {
   virtual bool poll() noexcept = 0;
   /// Before sleeping: arms wait_fd(). False: poll again first, something is there already.
   virtual bool arm() noexcept = 0;
+  /// Nobody sleeps: until arm() wait_fd() need not become readable, where that costs something.
+  virtual void disarm() noexcept {}
   /// Readable after arm() when poll() may have something. Owned by the endpoint; the user only polls it for POLLIN.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// poll() must be called again within this many microseconds even if wait_fd() stays silent; -1: no timer runs.

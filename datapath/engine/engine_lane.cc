@@ -191,6 +191,8 @@ bool EngineLane::arm() noexcept {
          });
 }
 
+void EngineLane::disarm() noexcept { transports_.disarm(); }
+
 milliseconds EngineLane::sleep_limit() noexcept {
   const DeviceStaging* const through = staging();
   if (through != nullptr && !through->copier().idle()) return transports_.sleep_limit(kCopySleep);

@@ -105,6 +105,7 @@ class EngineLane final : public SessionHost, private Domain {
   void handshake_refused() noexcept override { commons_.sessions.refused(); }
   // Domain
   bool arm() noexcept override;
+  void disarm() noexcept override;
   [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
 
   EngineCommons& commons_;

@@ -115,6 +115,10 @@ bool Transports::arm() noexcept {
   return std::all_of(open_.begin(), open_.end(), [](const OpenTransport& open) { return open.endpoint->arm(); });
 }
 
+void Transports::disarm() noexcept {
+  for (OpenTransport& open : open_) open.endpoint->disarm();
+}
+
 milliseconds Transports::sleep_limit(milliseconds limit) const noexcept {
   for (const OpenTransport& open : open_) {
     const int us = open.endpoint->wait_timeout_us();

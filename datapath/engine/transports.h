@@ -54,6 +54,7 @@ class Transports {
   /// Those with paths, and `everyone` now and then: a completion of the last path's, a stranger's connection.
   bool poll(bool everyone) noexcept;
   [[nodiscard]] bool arm() noexcept;
+  void disarm() noexcept;
   /// How long all of them may be left alone, at most `limit`.
   [[nodiscard]] std::chrono::milliseconds sleep_limit(std::chrono::milliseconds limit) const noexcept;
 

@@ -193,7 +193,7 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) 
     if (now >= deadline) return done();
     if (idle_rounds == kRoundsPerClockRead) idle_since = now;
     if (now - idle_since < spin_) continue;
-    if (domain_.arm()) {
+    if (arm()) {
       const auto left = std::min<Clock::duration>(deadline - now, std::chrono::seconds(10));
       sleep_in_epoll(std::min(domain_.sleep_limit(), std::chrono::ceil<milliseconds>(left)));
     }
@@ -223,10 +223,23 @@ bool Lane::await_change(const std::function<bool()>& done, Clock::time_point dea
   return done();
 }
 
+bool Lane::arm() noexcept {
+  sleepers_.fetch_add(1);  // before another drives, which would not see that somebody relies on being woken
+  armed_ = true;
+  rounds_ = 0;
+  if (domain_.arm()) return true;
+  sleepers_.fetch_sub(1);
+  return false;
+}
+
+void Lane::disarm() noexcept {
+  armed_ = false;
+  domain_.disarm();
+}
+
 void Lane::kick() noexcept { ::eventfd_write(kick_fd_.get(), 1); }
 
 void Lane::sleep_in_epoll(milliseconds limit) noexcept {
-  sleepers_.fetch_add(1);
   if (submitted_.load() == nullptr && !stopping_.load()) {
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     epoll_event events[8];
@@ -241,11 +254,10 @@ void Lane::sleep_in_epoll(milliseconds limit) noexcept {
 
 int Lane::begin_sleep(milliseconds& limit) noexcept {
   if (!try_acquire()) return -1;
-  const bool armed = domain_.arm();
+  const bool armed = arm();
   if (armed) limit = std::min(limit, domain_.sleep_limit());
   release();
   if (!armed) return -1;
-  sleepers_.fetch_add(1);
   if (submitted_.load() == nullptr && !stopping_.load()) {
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     return epoll_.get();
@@ -300,7 +312,7 @@ void Lane::thread_main() noexcept {
       waiters_.wake_done();
       idle_since = Clock::now();
     } else if (Clock::now() - idle_since > spin_) {
-      armed = domain_.arm();
+      armed = arm();
     }
     const milliseconds limit = armed ? domain_.sleep_limit() : milliseconds(0);
     release();

@@ -47,6 +47,8 @@ class Domain {
   virtual bool progress() noexcept = 0;
   /// Prepares to sleep. false: something is there already.
   virtual bool arm() noexcept = 0;
+  /// Nobody sleeps, and rounds have followed each other for long: until arm() nothing needs to wake anybody.
+  virtual void disarm() noexcept {}
   /// The longest sleep.
   [[nodiscard]] virtual std::chrono::milliseconds sleep_limit() noexcept = 0;
 
@@ -112,7 +114,13 @@ class Lane {
     application_drives_.store(drives, std::memory_order_relaxed);
     if (drives % kDrivesToPutOff == 0 && patience_.slept_on() && !stopping_.load()) patience_.put_off();
   }
-  bool advance() noexcept { return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress()); }
+  bool advance() noexcept {
+    if (armed_ && ++rounds_ >= kRoundsToDisarm && sleepers_.load() == 0) disarm();
+    return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress());
+  }
+  /// By the driver. True: this thread is a sleeper now, and sleep_in_epoll(), or end_sleep(), is to follow.
+  bool arm() noexcept;
+  void disarm() noexcept;
   bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
   bool drive_for_a_moment(const std::function<bool()>& done) noexcept;
   bool spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
@@ -122,6 +130,7 @@ class Lane {
   void stand_back() noexcept;
 
   static constexpr std::uint64_t kDrivesToPutOff = 1024;
+  static constexpr std::uint32_t kRoundsToDisarm = 1024;  // some hundred microseconds
 
   Domain& domain_;
   const Progress mode_;
@@ -131,11 +140,13 @@ class Lane {
   Patience patience_;                            // of the lane's thread
   std::atomic<Submission*> submitted_{nullptr};  // newest first
   std::atomic<bool> driven_{false};              // the driver token
-  std::atomic<int> sleepers_{0};                 // threads in epoll_wait, or about to be
+  std::atomic<int> sleepers_{0};                 // threads in epoll_wait, or about to be: counted while they drive
   std::atomic<std::uint64_t> sleeps_{0};
   std::atomic<std::uint64_t> application_drives_{0};
   std::atomic<bool> spinning_{false};  // somebody spins while another drives; one does at a time
   std::atomic<bool> stopping_{false};
+  bool armed_ = true;         // the driver's, as the next
+  std::uint32_t rounds_ = 0;  // since arm()
   Waiters waiters_;
   std::thread thread_;
 };

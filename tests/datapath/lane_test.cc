@@ -32,13 +32,18 @@ class Driven final : public Domain {
   }
   bool arm() noexcept override {
     ++arms;
+    armed = true;
     return may_sleep;
+  }
+  void disarm() noexcept override {
+    ++disarms;
+    armed = false;
   }
   milliseconds sleep_limit() noexcept override { return limit; }
 
   std::function<bool()> on_round;  // the driver's
-  std::atomic<std::uint64_t> rounds{0}, collisions{0}, arms{0};
-  std::atomic<bool> may_sleep{true};
+  std::atomic<std::uint64_t> rounds{0}, collisions{0}, arms{0}, disarms{0};
+  std::atomic<bool> may_sleep{true}, armed{true};
   milliseconds limit{10'000};
 
  private:
@@ -121,6 +126,55 @@ TEST_F(LaneTest, NobodySleepsWhereSomethingIsThere) {
   EXPECT_NE(driven.arms, 0u);
   EXPECT_EQ(lane.sleeps(), 0u);
   lane.stop();
+}
+
+TEST_F(LaneTest, WhoDrivesForLongNeedsNobodyWokenUntilItSleeps) {
+  constexpr int kLongTime = 4000;  // rounds
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  for (int time = 1; time <= 3; ++time) {
+    int left = kLongTime;
+    driven.on_round = [&] { return left != 0 && left-- != 0; };
+    EXPECT_TRUE(lane.wait_until([&] { return left == 0; }, soon()));
+    EXPECT_EQ(driven.disarms, static_cast<std::uint64_t>(time));
+    EXPECT_FALSE(driven.armed);
+    EXPECT_FALSE(lane.wait_until([] { return false; }, Clock::now() + milliseconds(5)));
+    EXPECT_TRUE(driven.armed);
+  }
+  lane.stop();
+}
+
+TEST_F(LaneTest, WhoSleepsIsWokenHoweverLongAnotherDrives) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  milliseconds limit = milliseconds::max();
+  ASSERT_GE(lane.begin_sleep(limit), 0);
+  for (int i = 0; i < 5000; ++i) lane.poll_once();
+  EXPECT_EQ(driven.disarms, 0u);
+  lane.end_sleep();
+  lane.poll_once();
+  EXPECT_EQ(driven.disarms, 1u);
+  lane.stop();
+}
+
+// The same with threads that drive and sleep by turns: whoever is in epoll_wait() must have been counted on.
+TEST_F(LaneTest, NobodySleepsWhileNothingWakes) {
+  Lane lane(driven, Progress::kAuto, microseconds(0));
+  std::atomic<bool> enough{false};
+  lane.start();
+  std::thread driver([&] {
+    while (!enough) lane.poll_once();
+  });
+  int unarmed = 0;
+  for (int i = 0; i < 3000; ++i) {
+    milliseconds limit = milliseconds::max();
+    if (lane.begin_sleep(limit) < 0) continue;
+    for (int look = 0; look < 50; ++look) unarmed += driven.armed ? 0 : 1;
+    lane.end_sleep();
+    std::this_thread::yield();
+  }
+  enough = true;
+  driver.join();
+  lane.stop();
+  EXPECT_EQ(unarmed, 0);
 }
 
 TEST_F(LaneTest, ItsOwnThreadDrivesInThreadModeAlone) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <set>
@@ -294,6 +295,54 @@ TEST_F(TcpEndpointTest, OthersWaitForATurnWhereSomethingUrgentCame) {
     endpoint_->poll();
     EXPECT_EQ(events_.last, bulk.get());
     EXPECT_EQ(events_.messages, before + 3);
+  }
+}
+
+bool readable(int fd) {
+  pollfd poll{fd, POLLIN, 0};
+  return ::poll(&poll, 1, 0) == 1;
+}
+
+TEST_F(TcpEndpointTest, DisarmedItIsSilentAndLosesNothing) {
+  const auto paths = connected();
+  const datapath::WorkRequest message{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  for (int time = 1; time <= 3; ++time) {
+    endpoint_->disarm();
+    ASSERT_EQ(paths.first->post({&message, 1}), 1U);
+    EXPECT_FALSE(readable(endpoint_->wait_fd()));
+    EXPECT_TRUE(run([&] { return events_.messages == 2 * time - 1; }));
+    endpoint_->arm();
+    EXPECT_TRUE(run([&] { return events_.completions.size() == static_cast<std::size_t>(2 * time - 1); }));
+    ASSERT_TRUE(endpoint_->arm());
+    EXPECT_FALSE(readable(endpoint_->wait_fd()));
+    ASSERT_EQ(paths.second->post({&message, 1}), 1U);
+    EXPECT_TRUE(readable(endpoint_->wait_fd()));
+    EXPECT_TRUE(run([&] { return events_.completions.size() == static_cast<std::size_t>(2 * time); }));
+  }
+}
+
+TEST_F(TcpEndpointTest, WhoArmsAfterSomethingCameIsWokenByIt) {
+  const auto paths = connected();
+  const datapath::WorkRequest message{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  endpoint_->disarm();
+  ASSERT_EQ(paths.first->post({&message, 1}), 1U);
+  endpoint_->arm();
+  EXPECT_TRUE(readable(endpoint_->wait_fd()));
+}
+
+// More than are read without asking: those that came while it was disarmed, and those before.
+TEST_F(TcpEndpointTest, DisarmedItHearsOfManyPaths) {
+  std::vector<std::unique_ptr<Path>> paths;
+  const datapath::WorkRequest message{.id = 1, .kind = OpKind::kMessage, .local = {}};
+  for (int pair = 0; pair < 4; ++pair) {
+    auto [active, passive] = connected();
+    paths.push_back(std::move(active));
+    paths.push_back(std::move(passive));
+    events_.ready = 0;
+    endpoint_->disarm();
+    for (const auto& path : paths) EXPECT_EQ(path->post({&message, 1}), 1U);
+    EXPECT_TRUE(run([&] { return events_.completions.size() == paths.size(); })) << paths.size();
+    events_.completions.clear();
   }
 }
 

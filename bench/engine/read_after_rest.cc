@@ -60,8 +60,8 @@ void measure(const char* when, Peer& peer, const Memory& to, const RemoteMemory&
     if (i == 0) first = static_cast<double>(took) / 1e3;
   }
   const auto us = [&times](double percent) { return static_cast<double>(times.percentile(percent)) / 1e3; };
-  fmt::print("{:18} first {:8.1f} us, p50 {:6.1f}, p99 {:6.1f}, longest {:8.1f}\n", when, first, us(50), us(99),
-             us(100));
+  fmt::print("{:18} first {:8.1f} us, mean {:6.1f}, p50 {:6.1f}, p99 {:6.1f}, longest {:8.1f}\n", when, first,
+             times.mean() / 1e3, us(50), us(99), us(100));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace fairlead::datapath {
 
@@ -148,9 +149,10 @@ bool Lane::poll_once() noexcept {
 
 bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
   while (!done()) {
-    if (Clock::now() >= deadline) return false;
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return false;
     if (may_drive() && try_acquire()) {
-      drive(done, deadline);
+      drive(done, now, deadline);
       release();
     } else {
       await_change(done, deadline);
@@ -176,23 +178,28 @@ bool Lane::drive_for_a_moment(const std::function<bool()>& done) noexcept {
   return ended;
 }
 
-bool Lane::drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept {
+bool Lane::drive(const std::function<bool()>& done, Clock::time_point now, Clock::time_point deadline) noexcept {
   constexpr int kRoundsPerClockRead = 16;
-  Clock::time_point idle_since{};
+  Clock::time_point idle_since = now;
   int idle_rounds = 0;
+  bool busy = false;  // since the clock was read
   while (!done()) {
     count_drive();
     if (advance()) {
       waiters_.wake_done();
       idle_rounds = 0;
+      busy = true;
       continue;
     }
     if (++idle_rounds % kRoundsPerClockRead != 0) continue;
     relax();  // not each round, which is short beside what a CPU makes of this
-    const Clock::time_point now = Clock::now();
+    now = Clock::now();
     if (now >= deadline) return done();
-    if (idle_rounds == kRoundsPerClockRead) idle_since = now;
-    if (now - idle_since < spin_) continue;
+    if (std::exchange(busy, false)) idle_since = now;
+    if (now - idle_since < spin_) {
+      core_.offer(now, idle_since);
+      continue;
+    }
     if (arm()) {
       const auto left = std::min<Clock::duration>(deadline - now, std::chrono::seconds(10));
       sleep_in_epoll(std::min(domain_.sleep_limit(), std::chrono::ceil<milliseconds>(left)));
@@ -308,16 +315,19 @@ void Lane::thread_main() noexcept {
       continue;
     }
     bool armed = false;
-    if (advance()) {
-      waiters_.wake_done();
-      idle_since = Clock::now();
-    } else if (Clock::now() - idle_since > spin_) {
-      armed = arm();
-    }
+    const bool did = advance();
+    if (did) waiters_.wake_done();
+    const Clock::time_point now = Clock::now();
+    if (did) idle_since = now;
+    if (now - idle_since > spin_) armed = arm();
     const milliseconds limit = armed ? domain_.sleep_limit() : milliseconds(0);
     release();
-    // Asleep without the token, so that an application thread takes over without a hand-over.
-    if (armed) sleep_in_epoll(limit);
+    // Without the token, so that an application thread takes over without a hand-over.
+    if (armed) {
+      sleep_in_epoll(limit);
+    } else {
+      threads_core_.offer(now, idle_since);
+    }
   }
 }
 

@@ -20,6 +20,7 @@
 
 #include "base/private_fd.h"
 #include "base/system/patience.h"
+#include "datapath/lane/core_sharing.h"
 #include "datapath/lane/waiters.h"
 #include "fairlead/config.h"
 
@@ -121,7 +122,7 @@ class Lane {
   /// By the driver. True: this thread is a sleeper now, and sleep_in_epoll(), or end_sleep(), is to follow.
   bool arm() noexcept;
   void disarm() noexcept;
-  bool drive(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
+  bool drive(const std::function<bool()>& done, Clock::time_point now, Clock::time_point deadline) noexcept;
   bool drive_for_a_moment(const std::function<bool()>& done) noexcept;
   bool spin_until(const std::function<bool()>& done, Clock::time_point deadline) noexcept;
   bool await_change(const std::function<bool()>& done, Clock::time_point deadline);
@@ -145,8 +146,9 @@ class Lane {
   std::atomic<std::uint64_t> application_drives_{0};
   std::atomic<bool> spinning_{false};  // somebody spins while another drives; one does at a time
   std::atomic<bool> stopping_{false};
-  bool armed_ = true;         // the driver's, as the next
-  std::uint32_t rounds_ = 0;  // since arm()
+  bool armed_ = true;                // the driver's, as the next
+  std::uint32_t rounds_ = 0;         // since arm()
+  CoreSharing core_, threads_core_;  // the driver's, and the lane's thread's while it does not drive
   Waiters waiters_;
   std::thread thread_;
 };

@@ -22,9 +22,9 @@ class CoreSharing {
     if (back - now > kPeersTime) kept_until_ = back + kKeepTimes * (back - now);
   }
 
-  static constexpr std::chrono::microseconds kOwnTime{8};      // about a round trip over loopback
-  static constexpr std::chrono::microseconds kPeersTime{400};  // at the most; slices are milliseconds
-  static constexpr int kKeepTimes = 64;
+  static constexpr std::chrono::microseconds kOwnTime{10};     // more than a round trip over loopback
+  static constexpr std::chrono::microseconds kPeersTime{600};  // at the most; slices are milliseconds
+  static constexpr int kKeepTimes = 32;
 
  private:
   static Clock::time_point yield_now() noexcept;

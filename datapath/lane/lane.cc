@@ -166,7 +166,7 @@ bool Lane::wait_for(const std::function<bool()>& done, std::chrono::nanoseconds 
 }
 
 bool Lane::drive_for_a_moment(const std::function<bool()>& done) noexcept {
-  constexpr int kRounds = 32;
+  constexpr int kRounds = 16;
   bool ended = done();
   if (ended || !may_drive() || !try_acquire()) return ended;
   for (int round = 0; round < kRounds && !ended; ++round) {

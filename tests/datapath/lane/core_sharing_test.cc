@@ -30,7 +30,7 @@ class CoreSharingTest : public testing::Test {
 
 TEST_F(CoreSharingTest, WhoIsBusyKeepsItsCore) {
   offer_after(microseconds(0));
-  offer_after(microseconds(7));
+  offer_after(microseconds(9));
   EXPECT_EQ(yields, 0);
 }
 
@@ -47,14 +47,14 @@ TEST_F(CoreSharingTest, AStrangerGetsLittleOfItsTime) {
     offer_after(microseconds(40));
     time += microseconds(5);
   }
-  EXPECT_NEAR(yields, 1000 / (3 * 65), 1);
+  EXPECT_NEAR(yields, 1000 / (3 * 33), 1);
 }
 
 TEST_F(CoreSharingTest, AfterAStrangerItIsOfferedAgain) {
   others_take = milliseconds(2);
   offer_after(microseconds(40));
   others_take = microseconds(10);
-  time += milliseconds(127);
+  time += milliseconds(63);
   offer_after(microseconds(40));
   EXPECT_EQ(yields, 1);
   time += milliseconds(2);

@@ -77,7 +77,6 @@ bool TcpEndpoint::poll() noexcept {
   if (shared_.urgent != 0 || shared_.turn != kLongTurn) shared_.choose_turn(shared_.clock.now());
   bool happened = look_around();
   const bool direct = ready_paths_ <= kDirectPaths;
-  if (disarmed_ && !direct) watch_all();
   // What came over an urgent path its user is to go on with at once: then others have the next turn.
   const bool urgent = shared_.urgent != 0 && advance_paths(true, direct);
   others_wait_ = urgent && !others_wait_;
@@ -139,7 +138,6 @@ void TcpEndpoint::count_retransmissions() noexcept {
 
 bool TcpEndpoint::arm() noexcept {
   armed_ = true;
-  disarmed_ = false;
   bool quiet = true;
   for (TcpPath* path : shared_.paths) quiet &= path->arm();
   return quiet;
@@ -149,15 +147,7 @@ bool TcpEndpoint::arm() noexcept {
 // of the way of a small message.
 void TcpEndpoint::disarm() noexcept {
   if (ready_paths_ > kDirectPaths) return;
-  disarmed_ = true;
   for (TcpPath* path : shared_.paths) path->disarm();
-}
-
-void TcpEndpoint::watch_all() noexcept {
-  disarmed_ = false;
-  for (TcpPath* path : shared_.paths) {
-    if (path != nullptr) path->watch_again();
-  }
 }
 
 int TcpEndpoint::wait_timeout_us() const noexcept {

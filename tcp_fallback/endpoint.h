@@ -37,7 +37,6 @@ class TcpEndpoint final : public datapath::Endpoint {
 
   bool look_around() noexcept;
   bool advance_paths(bool urgent, bool look) noexcept;
-  void watch_all() noexcept;
   void count_retransmissions() noexcept;
 
   TcpDevice& device_;
@@ -49,7 +48,6 @@ class TcpEndpoint final : public datapath::Endpoint {
   std::uint32_t polls_ = 0;
   Nanos counted_at_ = 0;  // when retransmissions were
   bool armed_ = false;
-  bool disarmed_ = false;     // sockets of ready paths are not in the set
   bool others_wait_ = false;  // for a turn, since something came over an urgent path
 };
 

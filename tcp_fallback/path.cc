@@ -124,6 +124,7 @@ bool TcpPath::advance(bool look) noexcept {
     case State::kGreeting:
       return advance_handshake();
     case State::kReady:
+      if (!look && watched_ == 0) watch(EPOLLIN);
       return (look || readable_ || announce_ready_ || send_error_ != 0) && advance_ready();
     case State::kDown:
     case State::kClosed:
@@ -280,10 +281,6 @@ bool TcpPath::arm() noexcept {
 
 void TcpPath::disarm() noexcept {
   if (state_ == State::kReady) unwatch();
-}
-
-void TcpPath::watch_again() noexcept {
-  if (state_ == State::kReady) watch(EPOLLIN);
 }
 
 void TcpPath::note_urgent() noexcept {

@@ -63,16 +63,15 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   // For the endpoint.
   /// The peer has come with this path's token. False: this path does not wait for it.
   bool adopt(const Greeting& greeting, PrivateFd& connection) noexcept;
-  /// Receives and reports; `look` says whether to look at the socket of a ready path.
+  /// Receives and reports; `look` says whether to look at the socket of a ready path, which else wait_fd() tells of.
   bool advance(bool look) noexcept;
   /// Sends what waits, at the end of a turn; but where the user answers messages at once an acknowledgement waits for
   /// the answer, which takes it along, until the next turn at the latest.
   bool end_turn() noexcept;
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
   bool arm() noexcept;
-  /// wait_fd() need not wake up for what arrives at a ready path, until arm() or watch_again().
+  /// wait_fd() need not wake up for what arrives at a ready path, until arm(), or until nobody looks at its socket.
   void disarm() noexcept;
-  void watch_again() noexcept;
   void mark_readable() noexcept { readable_ = true; }
   /// Asks the system how much it has sent again.
   void count_retransmissions() noexcept;

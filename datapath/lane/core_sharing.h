@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <thread>
 
 namespace fairlead::datapath {
 
@@ -27,7 +28,10 @@ class CoreSharing {
   static constexpr int kKeepTimes = 32;
 
  private:
-  static Clock::time_point yield_now() noexcept;
+  static Clock::time_point yield_now() noexcept {
+    std::this_thread::yield();
+    return Clock::now();
+  }
 
   Clock::time_point (*const yield_)() noexcept;
   Clock::time_point kept_until_{};

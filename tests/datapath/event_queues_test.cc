@@ -1,12 +1,12 @@
 #include "datapath/lane/event_queues.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <thread>
 #include <vector>
 
 #include "datapath/lane/lane.h"
+#include "tests/readable.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -29,10 +29,6 @@ class EventQueuesTest : public testing::Test {
  protected:
   EventQueuesTest() { EXPECT_TRUE(queues.valid()); }
 
-  bool readable(int fd) {
-    pollfd look{fd, POLLIN, 0};
-    return ::poll(&look, 1, 0) == 1;
-  }
   EventQueues queues;
   std::shared_ptr<Source> one = std::make_shared<Source>(), other = std::make_shared<Source>();
   Event event;

@@ -163,17 +163,18 @@ TEST_F(LaneTest, NobodySleepsWhileNothingWakes) {
   std::thread driver([&] {
     while (!enough) lane.poll_once();
   });
-  int unarmed = 0;
-  for (int i = 0; i < 3000; ++i) {
+  int asleep = 0, unarmed = 0;
+  for (const Clock::time_point end = soon(); asleep < 1000 && Clock::now() < end; std::this_thread::yield()) {
     milliseconds limit = milliseconds::max();
     if (lane.begin_sleep(limit) < 0) continue;
+    ++asleep;
     for (int look = 0; look < 50; ++look) unarmed += driven.armed ? 0 : 1;
     lane.end_sleep();
-    std::this_thread::yield();
   }
   enough = true;
   driver.join();
   lane.stop();
+  EXPECT_EQ(asleep, 1000);
   EXPECT_EQ(unarmed, 0);
 }
 

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/mman.h>
 
 #include <set>
@@ -13,6 +12,7 @@
 
 #include "tcp_fallback/factory.h"
 #include "tcp_fallback/socket.h"
+#include "tests/readable.h"
 #include "tests/tcp_fallback/raw_client.h"
 
 namespace fairlead::tcp_fallback {
@@ -296,11 +296,6 @@ TEST_F(TcpEndpointTest, OthersWaitForATurnWhereSomethingUrgentCame) {
     EXPECT_EQ(events_.last, bulk.get());
     EXPECT_EQ(events_.messages, before + 3);
   }
-}
-
-bool readable(int fd) {
-  pollfd poll{fd, POLLIN, 0};
-  return ::poll(&poll, 1, 0) == 1;
 }
 
 TEST_F(TcpEndpointTest, DisarmedItIsSilentAndLosesNothing) {

@@ -2,20 +2,15 @@
 #include "verbs/transport/endpoint.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <cerrno>
 
 #include "harness.h"
+#include "tests/readable.h"
 #include "verbs/transport/path_description.h"
 
 namespace fairlead::verbs::testing {
 namespace {
-
-bool readable(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1;
-}
 
 VerbsConfig small_config() {
   VerbsConfig config;

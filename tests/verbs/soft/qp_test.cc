@@ -1,10 +1,10 @@
 // Queue pairs as objects: states, limits, queues, flush, events.
 #include <fcntl.h>
-#include <poll.h>
 
 #include <set>
 
 #include "fairlead/log.h"
+#include "tests/readable.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
 
@@ -209,11 +209,6 @@ TEST_F(CompletionQueue, OverflowIsAnErrorOfTheQueueAndEndsTheQueuePair) {
   EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
   EXPECT_EQ(event.element.cq, peer.device->cq);
   api().ack_async_event(&event);
-}
-
-bool readable(int fd) {
-  pollfd entry{fd, POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1;
 }
 
 TEST_F(CompletionQueue, EventsComeOncePerArmingAndAsAskedFor) {

@@ -16,7 +16,7 @@ using std::chrono::duration_cast;
 
 constexpr int kRoundsAtMost = 3'000'000;
 constexpr milliseconds kPeerTimeout{1000};
-constexpr std::chrono::seconds kGrace{100};
+constexpr std::chrono::seconds kGrace{100};  // to close in, beside what is tried in vain
 constexpr const char* kAway = "10.9.0.1";   // the server's other place
 constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
 
@@ -396,7 +396,7 @@ class Schedule {
     pair.hasty |= !pair.apps[0]->quiet() || !pair.apps[1]->quiet();
     for (std::size_t end : {0u, 1u}) {
       App& app = *pair.apps[end];
-      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(kGrace);
+      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(kGrace + setups_in_vain(datapath::Trials::kMostFailures));
     }
   }
 

@@ -22,8 +22,8 @@ namespace fairlead::datapath {
 class Trials {
  public:
   static constexpr unsigned kMostFailures = 6;  // in a row
-  static constexpr std::chrono::milliseconds kFirstPause{50};
-  static constexpr unsigned kMostDoublings = 13;    // of the pause before a look: seven minutes
+  static constexpr std::chrono::milliseconds kFirstPause{20};
+  static constexpr unsigned kMostDoublings = 14;    // of the pause before a look: five minutes and a half
   static constexpr std::chrono::seconds kLong{10};  // in use for so long, a path has done its work
 
   /// What a path was good for before it failed.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sim_host.h"
 
@@ -21,7 +22,10 @@ struct Outcome {
   std::uint64_t hung_up = 0, resumed = 0;  // control connections that broke; ends that went on over another
   std::uint64_t moved = 0;                 // of those that came instead, so many had to go to another lane
   std::uint64_t slowest_recovery = 0;      // microseconds from a cut to a path that both ends use
-  Pairs pairs[2]{};                        // of active ends, of passive ends
+  /// The same of each cut that left no path while nothing else was wrong (no engine stood still, no control connection
+  /// was broken, no device swallows): of which an end was told, and of which none was.
+  std::vector<std::uint64_t> told_recoveries, silent_recoveries;
+  Pairs pairs[2]{};  // of active ends, of passive ends
 
   bool operator==(const Outcome&) const = default;
 
@@ -43,6 +47,9 @@ struct Outcome {
       this->*count += other.*count;
     }
     slowest_recovery = std::max(slowest_recovery, other.slowest_recovery);
+    for (auto all : {&Outcome::told_recoveries, &Outcome::silent_recoveries}) {
+      (this->*all).insert((this->*all).end(), (other.*all).begin(), (other.*all).end());
+    }
     for (std::size_t end : {0u, 1u}) pairs[end] += other.pairs[end];
     return *this;
   }

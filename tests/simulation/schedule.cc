@@ -15,10 +15,18 @@ namespace {
 using std::chrono::duration_cast;
 
 constexpr int kRoundsAtMost = 3'000'000;
-constexpr milliseconds kPeerTimeout{1000};
+constexpr milliseconds kPeerTimeout{1000}, kPathTimeout{20};
 constexpr std::chrono::seconds kGrace{100};  // to close in, beside what is tried in vain
-constexpr const char* kAway = "10.9.0.1";   // the server's other place
-constexpr milliseconds kSetupAtMost{4100};  // of a path that does not come to be used
+constexpr const char* kAway = "10.9.0.1";    // the server's other place
+constexpr milliseconds kSetupAtMost{4100};   // of a path that does not come to be used
+
+/// A path was cut then, and none is in use at both ends yet.
+struct Hurt {
+  Clock::time_point at;
+  bool told = false;         // an end is told of it, before it could find out
+  bool alone = false;        // it left no path, and nothing else was wrong
+  std::size_t troubles = 0;  // that had been made
+};
 
 /// A session with an application at each end. What comes back after a death is another.
 struct Pair {
@@ -30,7 +38,7 @@ struct Pair {
   bool hasty = false;                 // it was closed while transfers were under way,
   std::optional<std::size_t> closer;  // by this end alone, with time enough for its own
   bool closing = false;
-  std::optional<Clock::time_point> hurt;  // a path was cut then, and none is in use at both ends yet
+  std::optional<Hurt> hurt;
 
   [[nodiscard]] bool closed() const { return apps[0]->closed() && apps[1]->closed(); }
 };
@@ -38,7 +46,7 @@ struct Pair {
 class Schedule {
  public:
   explicit Schedule(const Plan& plan) : plan_(plan), world_(plan.timing), wire_(world_) {
-    config_.path_timeout = milliseconds(20);
+    config_.path_timeout = kPathTimeout;
     config_.connect_timeout = milliseconds(200'000);  // devices that swallow, four seconds for each pair of them
     config_.peer_timeout = kPeerTimeout;
     config_.chunk_bytes = plan.chunk_bytes;
@@ -252,6 +260,7 @@ class Schedule {
   /// `tries`: there may be no path just now.
   void make_trouble(const Trouble& t, int tries) {
     --pending_;
+    ++troubles_;
     Pair* const pair = t.client < scripts_.size() ? current(t.client) : nullptr;
     if (!trouble_ || pair == nullptr) return;
     const std::size_t engine = t.end == 0 ? 1 + t.client : 0;
@@ -316,8 +325,18 @@ class Schedule {
       stalled_for_ += t.time;
     } else {
       told_after_ += std::max(microseconds(0), std::min(t.notice[0], t.notice[1]));  // kNever is less than nothing
-      if (!pair->hurt) pair->hurt = world_.now();
+      if (!pair->hurt) pair->hurt = hurt_by(t, *pair);
     }
+  }
+
+  /// A cut of one of its paths, just now.
+  Hurt hurt_by(const Trouble& cut, Pair& pair) {
+    const auto told = [](microseconds notice) { return notice != kNever && notice < kPathTimeout; };
+    const auto stands_still = [&](std::size_t engine) { return frozen_until_[engine] > world_.now(); };
+    const auto ready = [](const auto& app) { return app->session().state() == PeerState::kReady; };
+    const bool alone = paths(pair).empty() && !pair.line.is_cut() && std::ranges::all_of(pair.apps, ready) &&
+                       !stands_still(0) && !stands_still(1 + pair.client) && setups_in_vain(1).count() == 0;
+    return {.at = world_.now(), .told = std::ranges::any_of(cut.notice, told), .alone = alone, .troubles = troubles_};
   }
 
   /// Its paths that live, of the client's end and the server's.
@@ -342,8 +361,12 @@ class Schedule {
     if (is(PeerState::kClosed) || pair.doomed || pair.hasty || pair.closing) {
       pair.hurt.reset();
     } else if (is(PeerState::kReady) && !paths(pair).empty()) {
-      const auto took = duration_cast<microseconds>(world_.now() - *pair.hurt);
+      const auto took = duration_cast<microseconds>(world_.now() - pair.hurt->at);
       outcome_.slowest_recovery = std::max(outcome_.slowest_recovery, static_cast<std::uint64_t>(took.count()));
+      if (pair.hurt->alone && pair.hurt->troubles == troubles_) {
+        auto& all = pair.hurt->told ? outcome_.told_recoveries : outcome_.silent_recoveries;
+        all.push_back(static_cast<std::uint64_t>(took.count()));
+      }
       if (took > recovery_at_most(pair)) wrong(fmt::format("a cut took {} us to be got over", took.count()));
       pair.hurt.reset();
     }
@@ -396,7 +419,8 @@ class Schedule {
     pair.hasty |= !pair.apps[0]->quiet() || !pair.apps[1]->quiet();
     for (std::size_t end : {0u, 1u}) {
       App& app = *pair.apps[end];
-      if (!app.closed() && (who == end || who == 2 || pair.doomed)) app.close(kGrace + setups_in_vain(datapath::Trials::kMostFailures));
+      if (!app.closed() && (who == end || who == 2 || pair.doomed))
+        app.close(kGrace + setups_in_vain(datapath::Trials::kMostFailures));
     }
   }
 
@@ -472,9 +496,10 @@ class Schedule {
   std::vector<std::shared_ptr<SimHost>> all_hosts_;
   std::vector<Clock::time_point> frozen_until_;
   std::vector<std::unique_ptr<Pair>> pairs_;
-  std::vector<bool> fired_;  // of the plan's troubles
-  std::size_t pending_ = 0;  // troubles and revivals that are to come
-  std::uint64_t harms_ = 0;  // for each a path may have to be fenced
+  std::vector<bool> fired_;   // of the plan's troubles
+  std::size_t troubles_ = 0;  // that were made
+  std::size_t pending_ = 0;   // troubles and revivals that are to come
+  std::uint64_t harms_ = 0;   // for each a path may have to be fenced
   microseconds stalled_for_{0}, frozen_for_{0}, told_after_{0};
   bool trouble_ = true;
   int idle_ = 0, rounds_ = 0;

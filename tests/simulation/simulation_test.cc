@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "fairlead/log.h"
@@ -28,6 +29,12 @@ std::string report(const Plan& plan, const std::string& wrong, std::uint64_t see
   return text + fmt::format("shrunk from {} transfers and troubles to {} in {} runs: {}\n{}", size_of(plan),
                             size_of(shrunk.plan), shrunk.runs, run_plan(shrunk.plan).wrong,
                             to_test(shrunk.plan, fmt::format("Seed{}", seed)));
+}
+
+std::uint64_t p99(std::vector<std::uint64_t>& times) {
+  const auto at = times.begin() + static_cast<std::ptrdiff_t>(times.size() * 99 / 100);
+  std::ranges::nth_element(times, at);
+  return *at;
 }
 
 void run(bool survivable, std::uint64_t schedules) {
@@ -60,6 +67,16 @@ void run(bool survivable, std::uint64_t schedules) {
   EXPECT_NE(sum.atomics, 0u);
   EXPECT_NE(sum.rail_bytes, 0u);
   EXPECT_NE(sum.moved, 0u);
+  // A session that had no other path left: it is told of that, or finds out.
+  if (survivable && schedules >= 5000) {
+    ASSERT_GT(sum.told_recoveries.size(), 100u);
+    ASSERT_GT(sum.silent_recoveries.size(), 10u);
+    const std::uint64_t told = p99(sum.told_recoveries), silent = p99(sum.silent_recoveries);
+    fmt::print("99 in 100 of {} recoveries that an end was told to begin took at most {} us, of {} others {} us\n",
+               sum.told_recoveries.size(), told, sum.silent_recoveries.size(), silent);
+    EXPECT_LT(told, 50'000u);
+    EXPECT_LT(silent, 1'000'000u);
+  }
   for (std::size_t end : {0u, 1u}) {
     fmt::print("{} ends:\n{}", end == 0 ? "active" : "passive", to_text(sum.pairs[end]));
     EXPECT_EQ(surprises(sum.pairs[end], end, survivable && schedules >= 5000), "");

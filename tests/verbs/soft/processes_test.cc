@@ -56,7 +56,8 @@ void take_part(Meeting& meeting, std::size_t index, const std::string& address) 
   meeting.seats[index].take(self);
   const Seat& peer = meeting.seats[index ^ 1];
   wait_for("the peer", [&] { return peer.taken.load(); }, nap);
-  const ConnectOptions options{.mtu = IBV_MTU_4096};
+  // Two cores have each process run now and then only: a peer that is silent for a tenth of a second is alive.
+  const ConnectOptions options{.mtu = IBV_MTU_4096, .timeout = 18};
   require(index, self.to_init() == 0 && self.post_recv(7, 0, 0) == 0, "cannot prepare the queue pair");
   require(index, self.to_rtr(peer.qpn, peer.gid, options) == 0 && self.to_rts(options) == 0, "cannot connect");
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "datapath/engine/engine_impl.h"
+#include "datapath/lane/core_sharing.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -14,6 +15,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kRecheck{5};      // of who sleeps while others drive, or may
 constexpr milliseconds kOthersDrive{1};  // the same while another thread drives a lane that has none of its own
+
+thread_local CoreSharing core;  // on which this thread spins
 
 }  // namespace
 
@@ -26,11 +29,14 @@ bool EngineImpl::poll_once() noexcept {
 bool EngineImpl::wait_until(const std::function<bool()>& done, Clock::time_point deadline) {
   if (lanes_.size() == 1) return lanes_.front()->lane().wait_until(done, deadline);
   if (config().progress == Progress::kApplication) return drive_all_until(done, deadline);
-  const Clock::time_point spin_until = Clock::now() + config().spin;
+  const Clock::time_point since = Clock::now();
   while (!done()) {
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return done();
-    if (now < spin_until) continue;
+    if (now - since < config().spin) {
+      core.offer(now, since);
+      continue;
+    }
     // Bounded, since a driver may look for waiters just before this one is counted.
     commons_.waiters.sleep(&done, [this] { return commons_.stopped.load(); }, std::min(deadline, now + kRecheck));
     if (commons_.stopped.load() && !done())
@@ -46,7 +52,11 @@ bool EngineImpl::drive_all_until(const std::function<bool()>& done, Clock::time_
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return done();
     if (did) idle_since = now;
-    if (now - idle_since > config().spin) sleep_for_all(deadline);
+    if (now - idle_since > config().spin) {
+      sleep_for_all(deadline);
+    } else {
+      core.offer(now, idle_since);
+    }
   }
   return true;
 }

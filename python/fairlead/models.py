@@ -110,8 +110,25 @@ class _Talk:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def _refusal(self):
+        """Of the messages that nobody has taken; None: there is none."""
+        while event := self.peer.next_event(0):
+            if event.kind == "closed":
+                return None
+            try:
+                fields = json.loads(event.data) if event.kind == "message" else {}
+                if fields.get("type") == "refusal":
+                    return made_of(int(fields["code"]) or Code.INTERNAL, f"{self.peer.address}: {fields['message']}")
+            except (ValueError, TypeError, KeyError, AttributeError):
+                return None
+        return None
+
+    def __exit__(self, kind, error, trace):
+        # A server that ends a session says why before; what fails then fails for that reason.
+        refusal = self._refusal() if isinstance(error, Error) else None
         self.peer.close(0.0)
+        if refusal is not None:
+            raise refusal from error
 
 
 class _Moves:

@@ -94,6 +94,19 @@ def test_what_is_wrong_is_said(server, engine):
             fairlead.list_models(engine, other.listen_address, timeout=0.3)
 
 
+def test_why_a_server_ended_the_session_is_said():
+    with fairlead.Engine(listen="127.0.0.1:0", transport="tcp") as server, fairlead.Engine(transport="tcp") as engine:
+        with pytest.raises(fairlead.InvalidArgument, match="not such a name"):
+            with fairlead.models._Talk(engine, server.listen_address, MINUTE) as talk:
+                peer = server.accept(MINUTE)
+                peer.send(json.dumps({"v": 1, "type": "refusal", "code": int(fairlead.Code.INVALID_ARGUMENT),
+                                      "message": "not such a name"}).encode()).wait(MINUTE)
+                peer.close(MINUTE)
+                while talk.peer.state != "closed":
+                    time.sleep(0.01)
+                talk.send("push_begin")
+
+
 def test_what_goes_through_the_pool_arrives_and_is_summed():
     data = numpy.random.default_rng(5).integers(0, 256, (3 << 20) + 77, "uint8")  # more than one piece
     with fairlead.Engine(transport="shm", listen="127.0.0.1:0") as target, fairlead.Engine(transport="shm") as engine:

@@ -371,23 +371,6 @@ TEST(Endpoint, SleepsAndWakes) {
   EXPECT_FALSE(readable(far.endpoint->wait_fd())) << "the event was taken by arm()";
 }
 
-TEST(Endpoint, DisarmedItWakesNobody) {
-  FakePair pair({}, small_config());
-  FakeEnd& far = pair.far;
-  ASSERT_TRUE(far.endpoint->arm());
-  far.endpoint->disarm();
-  std::string text = "no alarm";
-  const LocalSegment part = text_segment(text);
-  const WorkRequest request = message_request(1, {&part, 1});
-  EXPECT_EQ(pair.path().post({&request, 1}), 1U);
-  while (pair.near.verbs->step(pair.qp())) {
-  }
-  EXPECT_FALSE(readable(far.endpoint->wait_fd()));
-  EXPECT_FALSE(far.endpoint->arm()) << "it has come already";
-  EXPECT_TRUE(far.poll());
-  EXPECT_EQ(far.log.messages.size(), 1U);
-}
-
 TEST(Endpoint, ArmSeesWhatCameBefore) {
   FakePair pair({}, small_config());
   std::string text = "early";

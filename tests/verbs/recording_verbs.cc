@@ -325,7 +325,6 @@ struct Table {
     return taken;
   }
 
-  static void disarm_cq(ibv_cq* cq) { static_cast<RecordedCq*>(cq)->armed = false; }
   static int req_notify_cq(ibv_cq* cq, int) {
     static_cast<RecordedCq*>(cq)->armed = true;
     return 0;
@@ -354,7 +353,6 @@ const VerbsApi& RecordingVerbs::api() {
     api.create_cq = &Table::create_cq;
     api.destroy_cq = &Table::destroy_cq;
     api.get_cq_event = &Table::get_cq_event;
-    api.disarm_cq = &Table::disarm_cq;
     api.ack_cq_events = &Table::ack_cq_events;
     api.create_qp = &Table::create_qp;
     api.modify_qp = &Table::modify_qp;

@@ -120,7 +120,6 @@ Status load() {
   g_api.modify_cq = &modify_cq;
   g_api.take_refusal = [] { return std::string(); };               // an errno is all it says
   g_api.activity = [](ibv_context*) { return std::uint64_t{0}; };  // it works by itself
-  g_api.disarm_cq = [](ibv_cq*) {};                                // and none of our threads waits in its place
   if (symbols.missing() != nullptr) {
     return {Code::kUnimplemented,
             fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, symbols.missing())};

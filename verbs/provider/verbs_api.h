@@ -61,9 +61,6 @@ struct VerbsApi {
   /// Not of libibverbs: a number that changes whenever the device has taken packets in, where that is this process's
   /// work. It stays 0 where the device works by itself.
   std::uint64_t (*activity)(ibv_context* context);
-  /// Not of libibverbs: takes ibv_req_notify_cq() back, for who polls and does not sleep, where a thread of this
-  /// process waits for packets meanwhile.
-  void (*disarm_cq)(ibv_cq* cq);
 };
 
 }  // namespace fairlead::verbs

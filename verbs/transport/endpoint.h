@@ -29,7 +29,6 @@ class VerbsEndpoint final : public datapath::Endpoint {
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
   bool poll() noexcept override;
   bool arm() noexcept override;
-  void disarm() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return wait_fd_; }
   [[nodiscard]] int wait_timeout_us() const noexcept override { return shared_.leaving.empty() ? -1 : kLeavingLook; }
 

@@ -128,13 +128,6 @@ bool VerbsEndpoint::arm() noexcept {
   return true;
 }
 
-/// A queue that is armed, and that nothing comes into, would have the device's own thread wait for packets beside who
-/// polls for them: each write to a target would wake it, and it would take them from there.
-void VerbsEndpoint::disarm() noexcept {
-  if (device_.api().disarm_cq == nullptr) return;
-  for (CompletionQueues::Queue& queue : queues_->all()) device_.api().disarm_cq(queue.cq.get());
-}
-
 void VerbsEndpoint::drain_channel() noexcept {
   ibv_cq* cq = nullptr;
   void* user = nullptr;

@@ -239,7 +239,6 @@ const verbs::VerbsApi& verbs_api() {
     table.open_device = &api::open_device;
     table.take_refusal = &take_refusal;
     table.activity = [](ibv_context* context) { return impl(context).domain().activity().moves; };
-    table.disarm_cq = [](ibv_cq* cq) { impl(cq).disarm(); };
     add_control_path(table);
     return table;
   }();

@@ -153,10 +153,6 @@ void Cq::arm(bool solicited_only) noexcept {
   if (before == kUnarmed) device_.progress().count_armed(+1);
 }
 
-void Cq::disarm() noexcept {
-  if (armed_.exchange(kUnarmed) != kUnarmed) device_.progress().count_armed(-1);
-}
-
 void Cq::count_delivered() noexcept {
   ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   ++delivered_;
@@ -170,7 +166,7 @@ void Cq::count_async_delivered() noexcept {
 }
 
 void Cq::settle_events() {
-  disarm();
+  if (armed_.exchange(kUnarmed) != kUnarmed) device_.progress().count_armed(-1);
   if (channel_ != nullptr) channel_->queue.remove_if([this](ibv_cq* cq) { return cq == ibv_cq_ex_to_cq(this); });
   device_.async_events().remove_if([this](const ibv_async_event& event) {
     return subject_of(event.event_type) == AsyncSubject::kCq && event.element.cq == ibv_cq_ex_to_cq(this);

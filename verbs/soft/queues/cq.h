@@ -44,8 +44,6 @@ class Cq : public ibv_cq_ex {
   [[nodiscard]] bool report_overflow() noexcept { return !overflow_reported_.exchange(true); }
   /// The next completion (solicited or failed only, if so asked) raises an event on the channel.
   void arm(bool solicited_only) noexcept;
-  /// None does, until it is armed again.
-  void disarm() noexcept;
   [[nodiscard]] bool armed() const noexcept { return armed_.load(std::memory_order_relaxed) != kUnarmed; }
 
   // The extended poll (cq_ex.h): begin() or next() shows the oldest completion, which stays in its place until the

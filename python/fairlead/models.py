@@ -102,13 +102,14 @@ class _Talk:
                 raise made_of(Code.VERSION_MISMATCH, f"{self.peer.address} speaks version {version} of the push protocol, "
                                                      f"this package {_VERSION}")
             if said == "refusal":
-                raise made_of(int(fields["code"]) or Code.INTERNAL, f"{self.peer.address}: {fields['message']}")
+                raise self._refused(fields)
             if said != kind:
                 raise made_of(Code.DATA_LOSS, f"{self.peer.address} says {said} where {kind} was expected")
             return fields
 
-    def __enter__(self):
-        return self
+    def _refused(self, fields):
+        """The error that a message of type refusal stands for."""
+        return made_of(int(fields["code"]) or Code.INTERNAL, f"{self.peer.address}: {fields['message']}")
 
     def _refusal(self):
         """Of the messages that nobody has taken; None: there is none."""
@@ -118,10 +119,13 @@ class _Talk:
             try:
                 fields = json.loads(event.data) if event.kind == "message" else {}
                 if fields.get("type") == "refusal":
-                    return made_of(int(fields["code"]) or Code.INTERNAL, f"{self.peer.address}: {fields['message']}")
+                    return self._refused(fields)
             except (ValueError, TypeError, KeyError, AttributeError):
                 return None
         return None
+
+    def __enter__(self):
+        return self
 
     def __exit__(self, kind, error, trace):
         # A server that ends a session says why before; what fails then fails for that reason.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "datapath/placement/affinity.h"
+#include "base/system/affinity.h"
 #include "datapath/session/control_socket.h"
 
 namespace fairlead::datapath {

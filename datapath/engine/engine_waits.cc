@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/system/core_sharing.h"
 #include "datapath/engine/engine_impl.h"
-#include "datapath/lane/core_sharing.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -15,8 +15,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kRecheck{5};      // of who sleeps while others drive, or may
 constexpr milliseconds kOthersDrive{1};  // the same while another thread drives a lane that has none of its own
-
-thread_local CoreSharing core;  // on which this thread spins
 
 }  // namespace
 
@@ -34,7 +32,7 @@ bool EngineImpl::wait_until(const std::function<bool()>& done, Clock::time_point
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return done();
     if (now - since < config().spin) {
-      core.offer(now, since);
+      this_threads_core().offer(now, since);
       continue;
     }
     // Bounded, since a driver may look for waiters just before this one is counted.
@@ -55,7 +53,7 @@ bool EngineImpl::drive_all_until(const std::function<bool()>& done, Clock::time_
     if (now - idle_since > config().spin) {
       sleep_for_all(deadline);
     } else {
-      core.offer(now, idle_since);
+      this_threads_core().offer(now, idle_since);
     }
   }
   return true;

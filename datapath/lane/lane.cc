@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/system/core_sharing.h"
+
 namespace fairlead::datapath {
 
 using std::chrono::milliseconds;
@@ -197,7 +199,7 @@ bool Lane::drive(const std::function<bool()>& done, Clock::time_point now, Clock
     if (now >= deadline) return done();
     if (std::exchange(busy, false)) idle_since = now;
     if (now - idle_since < spin_) {
-      core_.offer(now, idle_since);
+      this_threads_core().offer(now, idle_since);
       continue;
     }
     if (arm()) {
@@ -326,7 +328,7 @@ void Lane::thread_main() noexcept {
     if (armed) {
       sleep_in_epoll(limit);
     } else {
-      threads_core_.offer(now, idle_since);
+      this_threads_core().offer(now, idle_since);
     }
   }
 }

@@ -20,7 +20,6 @@
 
 #include "base/private_fd.h"
 #include "base/system/patience.h"
-#include "datapath/lane/core_sharing.h"
 #include "datapath/lane/waiters.h"
 #include "fairlead/config.h"
 
@@ -146,9 +145,8 @@ class Lane {
   std::atomic<std::uint64_t> application_drives_{0};
   std::atomic<bool> spinning_{false};  // somebody spins while another drives; one does at a time
   std::atomic<bool> stopping_{false};
-  bool armed_ = true;                // the driver's, as the next
-  std::uint32_t rounds_ = 0;         // since arm()
-  CoreSharing core_, threads_core_;  // the driver's, and the lane's thread's while it does not drive
+  bool armed_ = true;         // the driver's, as the next
+  std::uint32_t rounds_ = 0;  // since arm()
   Waiters waiters_;
   std::thread thread_;
 };

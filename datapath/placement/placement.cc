@@ -8,7 +8,7 @@
 
 #include "base/index_list.h"
 #include "base/placement_wish.h"
-#include "datapath/placement/affinity.h"
+#include "base/system/affinity.h"
 #include "fairlead/log.h"
 #include "topology/own_machine.h"
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/system/affinity.h"
 #include "base/system/numa.h"
-#include "datapath/placement/affinity.h"
 #include "fairlead/log.h"
 #include "tests/topology/machines.h"
 
@@ -45,36 +45,6 @@ class Folder : public ::testing::Test {
 
   std::string root_;
 };
-
-// ---- affinity
-
-TEST(Affinity, IsReadBackAsItWasSet) {
-  std::thread thread([] {
-    const std::vector<unsigned> before = affinity_of(::pthread_self());
-    ASSERT_FALSE(before.empty());
-    const unsigned one = before.back();
-    ASSERT_TRUE(set_affinity(::pthread_self(), {&one, 1}).ok());
-    EXPECT_THAT(affinity_of(::pthread_self()), ElementsAre(one));
-    {
-      const ElsewhereMeanwhile elsewhere(before);
-      EXPECT_EQ(affinity_of(::pthread_self()), before);
-      std::thread([&before] { EXPECT_EQ(affinity_of(::pthread_self()), before); }).join();
-    }
-    EXPECT_THAT(affinity_of(::pthread_self()), ElementsAre(one));
-    const ElsewhereMeanwhile nowhere({});
-    EXPECT_THAT(affinity_of(::pthread_self()), ElementsAre(one));
-  });
-  thread.join();
-}
-
-TEST(Affinity, SaysWhichCpuIsNone) {
-  const std::vector<unsigned> before = affinity_of(::pthread_self());
-  const unsigned none = 4095;
-  const Status refused = set_affinity(::pthread_self(), {&none, 1});
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("CPU 4095"));
-  EXPECT_EQ(affinity_of(::pthread_self()), before);
-}
 
 // ---- claims
 

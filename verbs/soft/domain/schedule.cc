@@ -1,9 +1,8 @@
 // The loop: who gets a turn, what is sent when, and what the clock brings.
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
 
+#include "base/system/core_sharing.h"
 #include "verbs/soft/datagram/receipts.h"
 #include "verbs/soft/datagram/unreliable.h"
 #include "verbs/soft/domain/domain.h"
@@ -70,7 +69,7 @@ void Domain::poll() noexcept {
   const bool yields = now_ >= busy_at_ + kIdleToYield && std::any_of(ports_.begin(), ports_.end(), real);
   unlock();
   // The peer may be waiting for this very core.
-  if (yields) ::sched_yield();
+  if (yields) this_threads_core().offer(now_, busy_at_);
 }
 
 bool Domain::progress() noexcept {

@@ -1,4 +1,4 @@
-#include "datapath/placement/affinity.h"
+#include "base/system/affinity.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 
 #include "base/index_list.h"
 
-namespace fairlead::datapath {
+namespace fairlead {
 namespace {
 
 struct Free {
@@ -66,4 +66,4 @@ ElsewhereMeanwhile::~ElsewhereMeanwhile() {
   if (!before_.empty()) (void)set_affinity(::pthread_self(), before_);
 }
 
-}  // namespace fairlead::datapath
+}  // namespace fairlead

@@ -10,7 +10,7 @@
 
 #include "fairlead/status.h"
 
-namespace fairlead::datapath {
+namespace fairlead {
 
 /// Ascending; empty where the system does not say.
 [[nodiscard]] std::vector<unsigned> affinity_of(pthread_t thread);
@@ -31,4 +31,4 @@ class ElsewhereMeanwhile {
   std::vector<unsigned> before_;  // empty: nothing to set again
 };
 
-}  // namespace fairlead::datapath
+}  // namespace fairlead

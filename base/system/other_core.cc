@@ -1,47 +1,60 @@
 #include "base/system/other_core.h"
 
-#include <fmt/format.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <new>
-#include <optional>
-#include <string>
-#include <vector>
+#include <charconv>
+#include <cstdio>
 
-#include "base/index_list.h"
-#include "base/system/affinity.h"
+#include "base/unique_fd.h"
 
 namespace fairlead {
 namespace {
 
-/// Those that share the last cache of `cpu`, itself among them; empty where the system does not say.
-std::vector<unsigned> sharers_of_cache(const SystemFiles& files, unsigned cpu) {
-  const std::string caches = fmt::format("/sys/devices/system/cpu/cpu{}/cache", cpu);
-  std::vector<unsigned> widest;
-  for (const std::string& cache : files.list(caches)) {
-    const std::optional<std::string> text = files.line(fmt::format("{}/{}/shared_cpu_list", caches, cache));
-    if (!text) continue;
-    Result<std::vector<unsigned>> sharers = parse_index_list(*text);
-    if (sharers && sharers->size() > widest.size()) widest = std::move(*sharers);
+/// "0-3,8" with a line feed. parse_index_list() is the same for who may allocate.
+bool parse_cpus(const char* at, const char* end, cpu_set_t& cpus) noexcept {
+  CPU_ZERO(&cpus);
+  while (at != end && *at != '\n') {
+    unsigned first = 0;
+    auto read = std::from_chars(at, end, first);
+    unsigned last = first;
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, last);
+    if (read.ec != std::errc{} || last >= CPU_SETSIZE) return false;
+    for (unsigned cpu = first; cpu <= last; ++cpu) CPU_SET(cpu, &cpus);
+    at = read.ptr;
+    if (at != end && *at == ',') ++at;
   }
-  return widest;
+  return true;
+}
+
+/// Those that share the last cache of `cpu`, itself among them; false: the system does not say.
+bool sharers_of_cache(const char* root, int cpu, cpu_set_t& sharers) noexcept {
+  for (int cache = 4; cache >= 0; --cache) {  // the first-level ones come first
+    char path[512], text[512];
+    const int length = std::snprintf(path, sizeof path, "%s/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
+                                     root, cpu, cache);
+    if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) return false;
+    const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) continue;
+    const ssize_t size = ::read(file.get(), text, sizeof text);
+    return size > 0 && static_cast<std::size_t>(size) < sizeof text && parse_cpus(text, text + size, sharers);
+  }
+  return false;
 }
 
 }  // namespace
 
-bool leave_core(const SystemFiles& files) noexcept try {
+bool leave_core(const char* root) noexcept {
   const int own = ::sched_getcpu();
-  if (own < 0) return false;
-  const std::vector<unsigned> allowed = affinity_of(::pthread_self());
-  std::vector<unsigned> others = sharers_of_cache(files, static_cast<unsigned>(own));
-  std::erase_if(others, [&](unsigned cpu) {
-    return cpu == static_cast<unsigned>(own) || !std::ranges::binary_search(allowed, cpu);
-  });
+  cpu_set_t allowed, others;
+  if (own < 0 || own >= CPU_SETSIZE || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+  if (!sharers_of_cache(root, own, others)) return false;
+  CPU_AND(&others, &others, &allowed);
+  CPU_CLR(static_cast<unsigned>(own), &others);
   // The system moves who may not stay; from there on it may again be anywhere.
-  return !others.empty() && set_affinity(::pthread_self(), others).ok() && set_affinity(::pthread_self(), allowed).ok();
-} catch (const std::bad_alloc&) {
-  return false;
+  return CPU_COUNT(&others) != 0 && ::sched_setaffinity(0, sizeof others, &others) == 0 &&
+         ::sched_setaffinity(0, sizeof allowed, &allowed) == 0;
 }
 
 }  // namespace fairlead

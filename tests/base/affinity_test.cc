@@ -78,15 +78,14 @@ TEST_F(OtherCore, IsOneThatSharesTheLastCache) {
     const std::array<unsigned, 2> two{before[0], before[1]};
     ASSERT_TRUE(set_affinity(::pthread_self(), two).ok());
     let_share(to_index_list(before));
-    const SystemFiles files(root_);
     for (int i = 0; i < 20; ++i) {
       // Where this thread is when it asks is only sure of one that may be nowhere else.
       const unsigned here = two[i % 2];
       ASSERT_TRUE(set_affinity(::pthread_self(), {&here, 1}).ok());
-      EXPECT_FALSE(leave_core(files)) << "it may be nowhere else";
+      EXPECT_FALSE(leave_core(root_.c_str())) << "it may be nowhere else";
       EXPECT_EQ(::sched_getcpu(), static_cast<int>(here));
       ASSERT_TRUE(set_affinity(::pthread_self(), two).ok());
-      EXPECT_TRUE(leave_core(files));
+      EXPECT_TRUE(leave_core(root_.c_str()));
       EXPECT_THAT(affinity_of(::pthread_self()), ElementsAre(two[0], two[1])) << "it may be where it might be before";
     }
   }).join();
@@ -94,9 +93,14 @@ TEST_F(OtherCore, IsOneThatSharesTheLastCache) {
 
 TEST_F(OtherCore, IsNotOneOfAnotherCache) {
   const std::vector<unsigned> before = affinity_of(::pthread_self());
-  EXPECT_FALSE(leave_core(SystemFiles(root_))) << "nothing is said of caches";
-  let_share("4000-4001");
-  EXPECT_FALSE(leave_core(SystemFiles(root_)));
+  EXPECT_FALSE(leave_core(root_.c_str())) << "nothing is said of caches";
+  for (const char* others : {"1000-1001", "4000-4001", "0-", "x", "3-1", ",", "1023-1024"}) {
+    SCOPED_TRACE(others);
+    let_share(others);
+    EXPECT_FALSE(leave_core(root_.c_str()));
+  }
+  let_share(std::string(600, '1'));
+  EXPECT_FALSE(leave_core(root_.c_str()));
   EXPECT_EQ(affinity_of(::pthread_self()), before);
 }
 

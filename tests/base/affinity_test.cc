@@ -78,7 +78,7 @@ TEST_F(OtherCore, IsOneThatSharesTheLastCache) {
     const std::array<unsigned, 2> two{before[0], before[1]};
     ASSERT_TRUE(set_affinity(::pthread_self(), two).ok());
     let_share(to_index_list(before));
-    for (int i = 0; i < 20; ++i) {
+    for (std::size_t i = 0; i < 20; ++i) {
       // Where this thread is when it asks is only sure of one that may be nowhere else.
       const unsigned here = two[i % 2];
       ASSERT_TRUE(set_affinity(::pthread_self(), {&here, 1}).ok());

@@ -67,9 +67,10 @@ void Domain::poll() noexcept {
     return slot->port->wait_fd() >= 0 || slot->port->next_event() != 0;
   };
   const bool yields = now_ >= busy_at_ + kIdleToYield && std::any_of(ports_.begin(), ports_.end(), real);
+  const Nanos now = now_, busy_at = busy_at_;
   unlock();
   // The peer may be waiting for this very core.
-  if (yields) this_threads_core().offer(now_, busy_at_);
+  if (yields) this_threads_core().offer(now, busy_at);
 }
 
 bool Domain::progress() noexcept {

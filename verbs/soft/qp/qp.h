@@ -67,6 +67,7 @@ struct SendState {
   bool repair_waits = false;  // another one did, too early: at `deadline`, if nothing has come of repair_una by then
   Psn repair_una;
   std::uint8_t retries = 0;
+  Nanos retried_at = 0;  // the last of them
   std::uint8_t rnr_retries = 0;
   bool probing = false;  // nothing was heard since the last timeout
   unsigned backoff = 0;

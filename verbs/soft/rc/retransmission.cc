@@ -21,6 +21,13 @@ constexpr unsigned kGraceTimes = 3;
 
 Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 4096ULL << qp.attr.timeout; }
 
+// When the next retry is due, or the last has failed. Who was away itself asked no more often for that: each retry has
+// its time to be answered.
+Nanos expiry_of(const SendState& s, Nanos timeout) noexcept {
+  const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
+  return s.retries == 0 ? expiry : std::max(expiry, s.retried_at + timeout);
+}
+
 bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
 
 // Half of it every while, unless it is seen again.
@@ -42,8 +49,7 @@ void start_timer(Qp& qp) noexcept {
   const Nanos probe = patience << s.backoff;
   s.deadline = now + std::min(probe, kMostProbe);
   if (const Nanos timeout = ack_timeout(qp); timeout != 0) {
-    const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
-    s.deadline = std::min(s.deadline, std::max(expiry, now + 1));
+    s.deadline = std::min(s.deadline, std::max(expiry_of(s, timeout), now + 1));
   }
   s.peer_heard = qp.peer_window->acknowledged();
   s.reads_heard = qp.reads->acknowledged();
@@ -179,7 +185,7 @@ void on_timer(Qp& qp) noexcept {
     return start_timer(qp);
   }
   const Nanos timeout = ack_timeout(qp);
-  const bool expired = timeout != 0 && now >= s.progress_at + timeout * (Nanos{s.retries} + 1);
+  const bool expired = timeout != 0 && now >= expiry_of(s, timeout);
   if (std::exchange(s.repair_waits, false) && !expired) {
     if (s.una == s.repair_una) {
       s.repaired_at = now;
@@ -193,6 +199,7 @@ void on_timer(Qp& qp) noexcept {
       return completer::fail(qp, IBV_WC_RETRY_EXC_ERR);
     }
     ++s.retries;
+    s.retried_at = now;
   }
   if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard, s.probing);
   if (s.reads_in_flight > 0) shrink(*qp.reads, s.reads_heard, s.probing);

@@ -256,6 +256,19 @@ TEST(CompleterTimer, NorWhoseReadResponsesDo) {
   EXPECT_LE(peer.device->counter("completer_retry_err"), 5U);
 }
 
+// Stopped by a debugger, a hypervisor or a busy machine: its peer was asked once, however much time has gone by.
+TEST(CompleterTimer, WhoWasAwayAsksAsOftenAsAgreedAndWaitsEachTime) {
+  RawPeer peer({}, {.timeout = 14, .retry_cnt = 3});  // 67 ms
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  peer.receive();
+  peer.clock.advance(60 * kSecond);
+  for (int i = 0; i < 100; ++i) peer.receive_after(kMicrosecond);
+  EXPECT_TRUE(peer.device->done.empty());
+  acknowledge(peer, peer.psn);
+  ASSERT_EQ(peer.device->done.size(), 1U);
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
+}
+
 TEST(CompleterTimer, TimeoutZeroWaitsForever) {
   RawPeer peer({}, {.timeout = 0, .retry_cnt = 0});
   ASSERT_EQ(post_write(peer, 1, 10), 0);

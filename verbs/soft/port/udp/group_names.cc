@@ -28,8 +28,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostSockets = 253;  // SCM_MAX_FD
-constexpr timeval kPatience{2, 0};
-constexpr auto kLockPatience = 10s;
+constexpr timeval kPatience{10, 0};        // beside programs that leave none of it a core for seconds, too
+constexpr auto kLockPatience = 30s;
 constexpr int kBacklog = 64;
 constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
 constexpr int kLocksFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;

@@ -217,8 +217,9 @@ Status Group::leave() {
   std::vector<Transfer> said = tell_all(kBarrier);
   Status all = expect_of_all(kBarrier);
   // Who has not got ours yet would see that this rank is gone, and no more.
-  for (Transfer& each : said) {
-    if (all.ok()) all = each.wait(kPatience);
+  for (std::size_t i = 0; i < said.size() && all.ok(); ++i) {
+    all = said[i].wait(kPatience);
+    if (!all.ok()) all = of_rank(i < rank_ ? i : i + 1, all);
   }
   for (Peer& peer : peers_) {
     if (peer.valid()) peer.close();

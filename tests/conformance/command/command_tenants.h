@@ -84,7 +84,7 @@ class CommandTenants : public CommandPair {
 
   static std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
 
-  std::uint64_t device_bytes = std::uint64_t{64} << 20;  // what a session may have of it
+  std::uint64_t device_bytes = std::uint64_t{16} << 20;  // what a session may have of it
   test::KeysFile keys_{line("trainer", '1') + line("store", '2') + line("guest", '3')};
 
  private:

@@ -216,7 +216,7 @@ std::optional<Peer> Engine::accept() {
 Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
   const auto held = object_;  // another thread may destroy the engine while this one waits
   EngineImpl* impl = behind(held);
-  if (Status fine = usable(impl); !fine.ok()) return fine;
+  if (Status fine = working(impl); !fine.ok()) return fine;
   if (impl->config().listen.empty()) {
     return Status(Code::kInvalidArgument,
                   "nobody can connect to this engine, which does not listen; set "

@@ -169,6 +169,16 @@ class Links(Case):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(words, done.stdout + done.stderr)
 
+    def wait_until_closed(self, address):
+        """No TCP connection to it is left in this namespace, but such as wait for time to pass."""
+        there, end = f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}", time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            if not any(row[2].startswith(there) and row[3] != "06" for row in rows):
+                return
+            time.sleep(0.05)
+        self.fail(f"a connection to {address} does not end")
+
     def test_a_session_over_a_bad_link_verifies_what_it_moved(self):
         link = self.link(loss=0.01, reorder=0.01, delay="100us", mtu=9000)
         target = self.start("bench", "--server", f"{THERE}:0", "--once", "--transport", "verbs:soft0", within=self.other.at)
@@ -177,6 +187,7 @@ class Links(Case):
                                        "--size", "64K", "--iterations", "200")
         self.assertEqual(code, 0, output)
         self.assertEqual(target.wait(), 0, target.output)
+        self.wait_until_closed(THERE)  # else what is not across yet would cross the next test's link
         counts = link.stop()
         self.assertGreater(counts["forth"]["lost"], 0, counts)
         self.assertGreater(counts["forth"]["overtaken"], 0, counts)

@@ -184,6 +184,7 @@ def soak(options):
     server = start(program, net.hosts[1], "serve", f"{THERE}:7400", *there)
     server.stdout.readline()
     client = start(program, net.hosts[0], "drive", f"{THERE}:7400", str(options.seconds), *flags)
+    client.stdout.readline()  # connected: what fails before a path was ever in use ends a session
     both = [client, server]
     troubles = {"silence": net.silence, "link down": net.link_down, "reset": net.reset,
                 "process stopped": lambda number: stopped([both[number]])}

@@ -83,6 +83,7 @@ def soak(options):
     server.stdout.readline()
     places = ",".join(f"{place}:{PORT}" for place in PLACES)
     client = start(program, net.here, "drive", places, str(options.seconds), "--transport", options.transport)
+    client.stdout.readline()  # connected: what fails before a path was ever in use ends a session
     moves = {"another host": net.to_another_host, "another address": net.to_another_address, "both": net.to_both}
     counts = dict.fromkeys(moves, 0)
     end = time.monotonic() + options.seconds

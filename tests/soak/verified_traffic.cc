@@ -3,7 +3,7 @@
 //
 //   fairlead-verified-traffic serve HOST:PORT [FLAGS]           prints "listening on HOST:PORT", then
 //                                                               where it was put
-//   fairlead-verified-traffic drive HOST:PORT SECONDS [FLAGS]   the other end; begins and ends it
+//   fairlead-verified-traffic drive HOST:PORT SECONDS [FLAGS]   the other end; begins and ends it; prints "connected"
 //
 // With --stop-file F the other end drives until that file is there, if that is before SECONDS are over.
 // FLAGS: --transport T, --packet-io PORT, --soft-address IP,..., --peer-timeout MS, --lanes N, --placement WHERE,
@@ -367,6 +367,8 @@ int run(Words words) {
   } else {
     Peer peer = must(engine.connect(words[1]));
     if (const Status ready = peer.wait_ready(kPatience); !ready.ok()) die(ready.to_string());
+    fmt::print("connected\n");
+    std::fflush(stdout);
     end.run(peer, Clock::now() + std::chrono::seconds(std::stol(words[2])), stop_file);
     peer.close(kPatience);
     while (peer.next_event(kPatience).kind != Event::Kind::kClosed) {

@@ -220,6 +220,31 @@ TEST_F(DpdkProcesses, MoveDataInEitherOrderOfComing) {
   }
 }
 
+// It greets those who came meanwhile, some of whom have gone: DPDK's interrupt thread must not end it for that.
+TEST_F(DpdkProcesses, AServerThatStoodStillOutlivesClientsThatHungUp) {
+  Card& card = table.lanes[0][0];
+  const pid_t server = start([&] {
+    ibv_context* const context = open(packet_io(0));
+    card.qpn.store(1);
+    while (!table.stop.load()) std::this_thread::sleep_for(milliseconds(1));
+    return api().close_device(context);
+  });
+  ASSERT_TRUE(wait_for([&] { return card.qpn.load() != 0; }, milliseconds(20'000)));
+  ::kill(server, SIGSTOP);
+  const pid_t client = start([&] {
+    for (int i = 0; i < 2; ++i) api().close_device(open(packet_io(1, i == 1)));  // a third would wait to be accepted
+    card.qpn.store(2);
+    while (!table.stop.load()) std::this_thread::sleep_for(milliseconds(1));
+    return 0;
+  });
+  EXPECT_TRUE(wait_for([&] { return card.qpn.load() == 2; }, milliseconds(20'000)));
+  ::kill(server, SIGCONT);
+  std::this_thread::sleep_for(milliseconds(300));
+  table.stop.store(true);
+  EXPECT_ENDED_WELL(server);
+  EXPECT_ENDED_WELL(client);
+}
+
 TEST_F(DpdkProcesses, MeetOurOwnMemifInEitherRole) {
   for (const int own : {0, 1}) {
     for (const int first : {0, 1}) {

@@ -124,10 +124,8 @@ bool plan_memif(Options& options, std::uint32_t mtu, DriverPlan& plan, std::stri
   if (options.get("zero-copy") == "yes") plan.copies = plan.reaches_memory = false;
   const std::string_view role = options.get("role");
   plan.memif_client = role != "server" && role != "master";
-  if (!plan.memif_client) {
-    const std::string socket(options.get("socket"));
-    plan.listener = (options.get("socket-abstract") == "no" ? "" : "@") + (socket.empty() ? kMemifSocket : socket);
-  }
+  const std::string socket(options.get("socket"));
+  plan.socket = (options.get("socket-abstract") == "no" ? "" : "@") + (socket.empty() ? kMemifSocket : socket);
   plan.needs = "; role is server or client, and socket=NAME has one server: another role or name may do";
   plan.link_needs = "the other end, with the other role, the same socket= and the same id=";
   if (options.get("socket-abstract") == "no" && !options.get("socket").empty()) {

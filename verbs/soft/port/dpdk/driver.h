@@ -27,7 +27,7 @@ struct DriverPlan {
   bool reaches_memory = true;  // that is not DPDK's
   bool waits = false;          // a wire of shared memory: a full ring means later, not lost
   bool memif_client = false;   // connects when it is started, and not again
-  std::string listener;        // of a memif server: its socket (listener.h)
+  std::string socket;          // of a memif: "@NAME" in the abstract namespace, else a path
 };
 
 /// The plan for frames of `mtu` bytes behind the Ethernet header; nothing with the reason in `why`.

@@ -59,7 +59,8 @@ ssize_t write_log(void*, const char* bytes, std::size_t size) {
   const std::lock_guard lock(log.mutex);
   log.text.append(bytes, size);
   if (log.text.size() > kMost) log.text.erase(0, log.text.size() - kMost);
-  if (log.echo) std::fwrite(bytes, 1, size, stderr);
+  // DPDK's last words before it ends the process are of that level.
+  if (log.echo || rte_log_cur_msg_loglevel() <= static_cast<int>(RTE_LOG_CRIT)) std::fwrite(bytes, 1, size, stderr);
   return static_cast<ssize_t>(size);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "verbs/soft/port/dpdk/calls.h"
 #include "verbs/soft/port/dpdk/eal.h"
 #include "verbs/soft/port/dpdk/mbuf_stack.h"
 #include "verbs/soft/port/dpdk/steering.h"
@@ -20,7 +21,8 @@ constexpr unsigned kMoreBuffers = 512 + 256;  // a full backlog, and bursts on t
 // frames wait in the backlog, which halves the rate of small ones.
 constexpr std::size_t kPeerSlots = 192;
 constexpr unsigned kTendsToReconnect = 100;
-constexpr std::uint32_t kLeastMtu = 320;  // of path MTU 256
+constexpr unsigned kTendsToGiveUp = 5000;  // a server that does not greet
+constexpr std::uint32_t kLeastMtu = 320;   // of path MTU 256
 
 // Counts forks: what was opened before the last one is the parent's.
 std::atomic<int> generation{0};
@@ -53,7 +55,7 @@ std::shared_ptr<EthPort> EthPort::open(const DriverPlan& plan, std::uint32_t mtu
   auto port = std::shared_ptr<EthPort>(new EthPort(plan));
   // A listener that is made here may get the number of a connection whose event DPDK has fetched, but not dealt with.
   const int probed = port->alone([&] {
-    port->listener_.emplace(plan.listener);
+    port->listener_.emplace(plan.memif_client ? std::string() : plan.socket);
     return rte_dev_probe(plan.device.c_str());
   });
   if (probed != 0) {
@@ -172,9 +174,15 @@ bool EthPort::set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uin
   return true;
 }
 
+void EthPort::stop() noexcept {
+  if (!started()) return;
+  if (plan_.memif_client && !link_up()) keep_calls(plan_.socket);
+  rte_eth_dev_stop(port_);
+}
+
 int EthPort::restart() noexcept {
   return alone([this] {
-    if (started()) rte_eth_dev_stop(port_);
+    stop();
     const int error = rte_eth_dev_start(port_);
     started_.store(error == 0);
     return error;
@@ -195,7 +203,7 @@ EthPort::~EthPort() {
       rte_eth_dev_info facts{};
       rte_eth_dev_info_get(port_, &facts);
       if (made_promiscuous_) rte_eth_promiscuous_disable(port_);  // an interface of the kernel's stays so
-      if (started()) rte_eth_dev_stop(port_);
+      stop();
       for (const Queue& queue : queues_) {
         if (queue.attachments) queue.attachments->unmap_all();
       }
@@ -221,8 +229,10 @@ bool EthPort::link_up() noexcept {
 
 void EthPort::tend() noexcept {
   if (!plan_.memif_client || inherited()) return;
-  if ((tends_.fetch_add(1) + 1) % (kTendsToReconnect * queues()) != 0 || link_up()) return;
-  restart();
+  const unsigned tends = tends_.fetch_add(1) + 1;
+  if (tends % (kTendsToReconnect * queues()) != 0 || link_up()) return;
+  const bool waits = alone([this] { return calls(plan_.socket); });
+  if (!waits || tends % (kTendsToGiveUp * queues()) == 0) restart();
 }
 
 }  // namespace fairlead::dpdk

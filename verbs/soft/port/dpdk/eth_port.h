@@ -62,6 +62,8 @@ class EthPort {
   bool set_up(std::uint32_t mtu, std::string& why);
   bool set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uint16_t sends, std::string& why);
   bool set_up_attachments(const rte_eth_dev_info& facts, std::string& why);
+  /// Where it was started. As Work of alone().
+  void stop() noexcept;
   bool fail(const char* what, int error, std::string& why) const;
   /// Work on the port as a whole, which no burst and none of DPDK's own threads may meet.
   template <typename Work>

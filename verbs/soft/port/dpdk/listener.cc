@@ -3,17 +3,16 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "verbs/soft/port/dpdk/unix_name.h"
 
 namespace fairlead::dpdk {
 namespace {
@@ -24,7 +23,7 @@ std::vector<std::string>& in_use() {
   return names;
 }
 
-// What ss(8) writes; empty: no listening socket of the family.
+// Empty: no listening socket of the family.
 std::string listens_at(int fd) {
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -32,10 +31,7 @@ std::string listens_at(int fd) {
   sockaddr_un address{};
   length = sizeof address;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-  constexpr std::size_t kHead = offsetof(sockaddr_un, sun_path);
-  if (address.sun_family != AF_UNIX || length <= kHead) return {};
-  if (address.sun_path[0] != '\0') return address.sun_path;
-  return "@" + std::string(address.sun_path + 1, std::min<std::size_t>(length, sizeof address) - kHead - 1);
+  return unix_name(address, length);
 }
 
 }  // namespace

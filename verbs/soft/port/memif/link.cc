@@ -20,6 +20,7 @@
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 #include "verbs/soft/port/socket_file.h"
+#include "verbs/soft/port/ungreeted.h"
 
 namespace fairlead::soft::memif {
 namespace {
@@ -185,6 +186,7 @@ void Link::dial() noexcept {
 void Link::meet(PrivateFd socket) noexcept {
   since_ = steady_clock().now();
   peer_ = std::move(socket);
+  heard_ = false;
   if (const std::string why = refuse_user(peer_.get()); !why.empty()) return part(why, true, true);
   if (!watch(peer_.get(), EPOLLIN | EPOLLRDHUP)) return part("no descriptor is left for it", true, true);
   ++generation_;
@@ -207,6 +209,7 @@ void Link::converse() noexcept {
     if (!got && errno == ECONNRESET) continue;  // it left with a message of ours unread; its last may still be there
     if (!got) return;
     if (*got == 0) return part("it is gone", false, false);
+    heard_ = true;
     const auto message = decode(std::span(bytes).first(*got));
     if (!message) return part("its message is no message", true, true);
     const bool was_up = wire() != nullptr;
@@ -235,6 +238,10 @@ void Link::part(const std::string& why, bool tell, bool blame) noexcept {
   if (was_up) {
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, wire()->wakes_us.get(), nullptr);
     if (wire()->urgent) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, wire()->urgent->wakes_us.get(), nullptr);
+  }
+  if (peer_ && !heard_ && settings_.role == Role::kSlave) {
+    ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer_.get(), nullptr);
+    keep_ungreeted(std::move(peer_));
   }
   peer_.reset();
   handshake_.reset();

@@ -79,7 +79,8 @@ class Link {
   Nanos dial_at_ = 0;
   unsigned generation_ = 0;
   bool was_up_ = false;
-  std::string said_;  // the last reason that was logged
+  bool heard_ = false;  // of the peer
+  std::string said_;    // the last reason that was logged
 };
 
 }  // namespace fairlead::soft::memif

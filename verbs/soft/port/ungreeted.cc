@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <utility>
@@ -42,12 +41,6 @@ void keep_ungreeted(PrivateFd connection) noexcept {
   std::erase_if(all().kept,
                 [now](const Kept& each) { return !is_silent(each.connection.get()) || now - each.since > kMostKept; });
   if (connection) all().kept.push_back({std::move(connection), now});
-}
-
-bool is_kept(int connection) noexcept {
-  const std::lock_guard lock(all().mutex);
-  return std::ranges::any_of(all().kept,
-                             [connection](const Kept& each) { return each.connection.get() == connection; });
 }
 
 }  // namespace fairlead::soft

@@ -14,7 +14,5 @@ namespace fairlead::soft {
 [[nodiscard]] bool is_silent(int connection) noexcept;
 
 void keep_ungreeted(PrivateFd connection) noexcept;
-/// Whether it is one of those.
-[[nodiscard]] bool is_kept(int connection) noexcept;
 
 }  // namespace fairlead::soft

@@ -1,16 +1,20 @@
-// What connections to a memif server this process has: memif's driver keeps its descriptors to itself.
+// The connections of this process to a memif server: memif's driver keeps its descriptors to itself.
 //
 // Servers are named as unix_name() does. Threads: as ControlGate::alone().
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace fairlead::dpdk {
 
-/// Whether there is one by which nothing has come.
-[[nodiscard]] bool calls(const std::string& server) noexcept;
+/// Their descriptors.
+[[nodiscard]] std::vector<int> calls_to(const std::string& server);
 
-/// Before the port is stopped that has such a one (../ungreeted.h), as it has no link.
-void keep_calls(const std::string& server) noexcept;
+/// Whether this is one of them, by which nothing has come yet that was not taken.
+[[nodiscard]] bool is_silent_call(int descriptor, const std::string& server) noexcept;
+
+/// Has it stay open when its port is stopped, which it is before there was a link (../ungreeted.h).
+void keep_call(int descriptor) noexcept;
 
 }  // namespace fairlead::dpdk

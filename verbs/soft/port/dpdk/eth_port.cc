@@ -176,15 +176,26 @@ bool EthPort::set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uin
 
 void EthPort::stop() noexcept {
   if (!started()) return;
-  if (plan_.memif_client && !link_up()) keep_calls(plan_.socket);
+  if (waits_for_greeting()) keep_call(call_);
   rte_eth_dev_stop(port_);
+}
+
+bool EthPort::waits_for_greeting() noexcept {
+  return plan_.memif_client && !link_up() && is_silent_call(call_, plan_.socket);
 }
 
 int EthPort::restart() noexcept {
   return alone([this] {
     stop();
+    const std::vector<int> others = plan_.memif_client ? calls_to(plan_.socket) : std::vector<int>();
     const int error = rte_eth_dev_start(port_);
     started_.store(error == 0);
+    call_ = -1;
+    if (plan_.memif_client) {
+      for (const int fd : calls_to(plan_.socket)) {
+        if (std::ranges::find(others, fd) == others.end()) call_ = fd;
+      }
+    }
     return error;
   });
 }
@@ -231,8 +242,7 @@ void EthPort::tend() noexcept {
   if (!plan_.memif_client || inherited()) return;
   const unsigned tends = tends_.fetch_add(1) + 1;
   if (tends % (kTendsToReconnect * queues()) != 0 || link_up()) return;
-  const bool waits = alone([this] { return calls(plan_.socket); });
-  if (!waits || tends % (kTendsToGiveUp * queues()) == 0) restart();
+  if (!alone([this] { return waits_for_greeting(); }) || tends % (kTendsToGiveUp * queues()) == 0) restart();
 }
 
 }  // namespace fairlead::dpdk

@@ -62,8 +62,10 @@ class EthPort {
   bool set_up(std::uint32_t mtu, std::string& why);
   bool set_up_queue(std::uint16_t queue, std::uint16_t receives, std::uint16_t sends, std::string& why);
   bool set_up_attachments(const rte_eth_dev_info& facts, std::string& why);
-  /// Where it was started. As Work of alone().
+  /// Where it was started. This and the next as Work of alone().
   void stop() noexcept;
+  /// Of a memif client: its server has not answered.
+  [[nodiscard]] bool waits_for_greeting() noexcept;
   bool fail(const char* what, int error, std::string& why) const;
   /// Work on the port as a whole, which no burst and none of DPDK's own threads may meet.
   template <typename Work>
@@ -80,6 +82,7 @@ class EthPort {
   std::optional<Listener> listener_;
   std::atomic<bool> started_{false};
   bool made_promiscuous_ = false;
+  int call_ = -1;          // of a memif client: what the driver has called its server by (calls.h)
   std::mutex link_mutex_;  // drivers may ask their device, one thread at a time
   std::atomic<bool> link_up_{false};
   std::atomic<unsigned> tends_{0};

@@ -23,7 +23,7 @@ constexpr Nanos kTick = 1 * kMillisecond;
 constexpr unsigned kLooksAtSteadyPolls = 16;
 // Longer than a tick of the kernel's, before which it would have to set the clock to this timer each time.
 constexpr std::chrono::milliseconds kPatience{5};
-constexpr Nanos kLinger = 10 * kMicrosecond;
+constexpr Nanos kLinger = 50 * kMicrosecond;
 constexpr Nanos kForever = ~Nanos{0};
 
 }  // namespace

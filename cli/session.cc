@@ -124,8 +124,10 @@ Status Session::finish(const Transfer& transfer, const std::string& name) {
   Transfer waiting = transfer;
   while (true) {
     static_cast<void>(waiting.wait(std::chrono::milliseconds(100)));
-    const Status session = take_events(std::chrono::nanoseconds(0));
+    Status session = take_events(std::chrono::nanoseconds(0));
     if (!waiting.done() && session.ok()) continue;
+    // A session's end is told behind that of its transfers.
+    if (session.ok() && waiting.code() == Code::kPeerDied) session = take_events(std::chrono::seconds(1));
     const Status status = waiting.done() ? waiting.status() : session;
     // A lost session ends every transfer; its own reason says more than theirs.
     if (status.ok() || !session.ok()) return status.ok() ? status : reason_for(session);

@@ -77,7 +77,8 @@ def there_are():
 def run(chosen, times, options, until):
     """Yields (name, passed) of each run."""
     stop = time.strftime("%H:%M:%S", time.localtime(until))
-    ctest = subprocess.Popen(["env", "--default-signal=INT,QUIT", "ctest", "--test-dir", BUILD, "--parallel", str(options.parallel), "--repeat", f"until-fail:{times}",
+    ctest = subprocess.Popen(["env", "--default-signal=INT,QUIT",  # as scripts/test says
+                              "ctest", "--test-dir", BUILD, "--parallel", str(options.parallel), "--repeat", f"until-fail:{times}",
                               "--output-on-failure", "--stop-time", stop, "-R", f"^({'|'.join(chosen)})$"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     for line in ctest.stdout:

@@ -140,7 +140,7 @@ TEST_P(CommandChannels, SgemmReduceSoftmaxAndFilter) {
 // More than the credits of payload, and of results, at once; with pieces that go with commands and replies.
 TEST_P(CommandChannels, LargeAndSmallCopiesArrive) {
   Channel channel = open(*session);
-  constexpr std::size_t kBytes = (12 << 20) + 12;  // more than a window has
+  constexpr std::size_t kBytes = (20 << 20) + 12;
   std::vector<std::byte> from(kBytes), to(kBytes);
   for (std::size_t i = 0; i < kBytes; ++i) from[i] = static_cast<std::byte>((i * 2654435761u) >> 13);
   const Handle one = session->new_handle(), two = session->new_handle();

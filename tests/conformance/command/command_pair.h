@@ -91,7 +91,7 @@ class CommandPair : public testing::TestWithParam<CommandWay> {
   }
 
   /// Without a session, if not asked for one.
-  void start(command::ServiceConfig config, std::uint64_t memory = 32 << 20, bool connects = true,
+  void start(command::ServiceConfig config, std::uint64_t memory = 48 << 20, bool connects = true,
              std::vector<std::string> program = {}) {
     session.reset();
     client.reset();

@@ -24,8 +24,7 @@ Nanos ack_timeout(const Qp& qp) noexcept { return qp.attr.timeout == 0 ? 0 : 409
 // When the next retry is due, or the last has failed. Who was away itself asked no more often for that: each retry has
 // its time to be answered.
 Nanos expiry_of(const SendState& s, Nanos timeout) noexcept {
-  const Nanos expiry = s.progress_at + timeout * (Nanos{s.retries} + 1);
-  return s.retries == 0 ? expiry : std::max(expiry, s.retried_at + timeout);
+  return std::max(s.progress_at + timeout * s.retries, s.retried_at) + timeout;
 }
 
 bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }

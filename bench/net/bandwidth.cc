@@ -18,39 +18,39 @@ constexpr std::chrono::milliseconds kLook{10};  // how long to wait at most befo
 class Stream {
  public:
   Stream(Link& link, const Plan& plan, const Buffers& buffers)
-      : link_(link), plan_(plan), buffers_(buffers), in_flight_(plan.depth) {}
+      : link_(link), plan_(plan), buffers_(buffers), in_flight_(std::max<std::uint64_t>(plan.depth / plan.batch, 1)) {}
 
   Status prepare() {
-    for (std::uint64_t slot = 0; plan_.op != Op::kSend && slot < buffers_.slots(); ++slot) {
-      Result<Prepared> one = buffers_.prepared(link_, plan_.op, slot);
-      if (!one) return one.error();
-      prepared_.push_back(*std::move(one));
+    for (std::uint64_t slot = 0; plan_.op != Op::kSend && slot < buffers_.slots(); slot += plan_.batch) {
+      Result<Prepared> batch = buffers_.prepared(link_, plan_.op, slot, plan_.batch);
+      if (!batch) return batch.error();
+      prepared_.push_back(*std::move(batch));
     }
     return {};
   }
 
-  // Keeps `depth` operations in flight, round the slots, until `done` says so; then waits for all. Counts into
-  // `sample`.
+  // Keeps `depth` operations in flight, a batch at a time round the slots, until `done` says so; then waits for all.
+  // Counts into `sample`.
   template <typename Done>
   Status run(Done done, Sample* sample) {
     if (plan_.rate > 0) return run_paced(done, sample);
     std::uint64_t posted = 0, finished = 0;
     std::size_t newest = 0, oldest = 0;  // where in in_flight_ the next begins, and the next ends
-    std::uint64_t slot = 0;
+    std::uint64_t slot = 0;              // of the next batch's first
     unsigned sharing_clock = 0;
     bool more = true;
     auto now = steady_clock::now();
     while (more || finished < posted) {
       // A reading of the clock serves the ends that one wait brought, and the beginnings of what takes their place; a
       // few of them, since it is older for each.
-      if (more && posted - finished < in_flight_.size()) {
+      if (more && posted - finished < in_flight_.size() * plan_.batch) {
         auto& [transfer, since] = in_flight_[newest];
         if (++newest == in_flight_.size()) newest = 0;
         if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         since = now;
         transfer = post(slot, kCounted);
-        if (++slot == buffers_.slots()) slot = 0;
-        ++posted;
+        if ((slot += plan_.batch) == buffers_.slots()) slot = 0;
+        posted += plan_.batch;
         more = !done(posted, since);
         continue;
       }
@@ -63,7 +63,7 @@ class Stream {
         const auto took = std::chrono::nanoseconds(now - since).count();
         sample->latency.record(static_cast<std::uint64_t>(took));
       }
-      ++finished;
+      finished += plan_.batch;
     }
     if (sample != nullptr) sample->iterations = finished;
     return link_.check();
@@ -110,7 +110,7 @@ class Stream {
 
   // Every slot once, one at a time.
   Status once_each(MessageValue value) {
-    for (std::uint64_t slot = 0; slot < buffers_.slots(); ++slot) {
+    for (std::uint64_t slot = 0; slot < buffers_.slots(); slot += plan_.batch) {
       if (Status status = wait(post(slot, value)); !status.ok()) return status;
     }
     return link_.check();
@@ -119,7 +119,7 @@ class Stream {
  private:
   Transfer post(std::uint64_t slot, MessageValue value) {
     if (plan_.op == Op::kSend) return link_.peer().send(buffers_.local(slot).bytes(), value);
-    return link_.peer().post(prepared_[slot]);
+    return link_.peer().post(prepared_[slot / plan_.batch]);
   }
 
   Status wait(const Transfer& transfer) { return link_.wait(transfer); }
@@ -131,7 +131,7 @@ class Stream {
   Link& link_;
   const Plan& plan_;
   const Buffers& buffers_;
-  std::vector<Prepared> prepared_;  // of each slot
+  std::vector<Prepared> prepared_;  // of each batch of slots
   std::vector<InFlight> in_flight_;
 };
 
@@ -203,7 +203,8 @@ class BandwidthLoad final : public Load {
 }  // namespace
 
 Result<std::unique_ptr<Load>> make_bandwidth_load(Link& link, const Plan& plan, std::uint64_t size) {
-  const std::uint64_t slots = std::clamp<std::uint64_t>(plan.footprint / size, 1, plan.depth);
+  const std::uint64_t batches = std::min(plan.footprint / size, plan.depth) / plan.batch;
+  const std::uint64_t slots = std::max<std::uint64_t>(batches, 1) * plan.batch;
   Result<Buffers> buffers = Buffers::prepare(link, plan, size, slots, false, {});
   if (!buffers) return buffers.error();
   auto load = std::make_unique<BandwidthLoad>(link, plan, *std::move(buffers));

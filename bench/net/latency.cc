@@ -28,7 +28,7 @@ class Rounds {
 
   Status prepare() {
     if (plan_.op == Op::kSend) return {};
-    Result<Prepared> one = buffers_.prepared(link_, plan_.op, 0);
+    Result<Prepared> one = buffers_.prepared(link_, plan_.op, 0, 1);
     if (!one) return one.error();
     prepared_ = *std::move(one);
     return {};

@@ -42,9 +42,10 @@ Result<Buffers> Buffers::prepare(Link& link, const Plan& plan, std::uint64_t siz
   return buffers;
 }
 
-Result<Prepared> Buffers::prepared(Link& link, Op op, std::uint64_t slot) const {
-  const Descriptor descriptor{local(slot), remote(slot)};
-  return op == Op::kRead ? link.peer().prepare_read({&descriptor, 1}) : link.peer().prepare_write({&descriptor, 1});
+Result<Prepared> Buffers::prepared(Link& link, Op op, std::uint64_t first, std::uint64_t count) const {
+  std::vector<Descriptor> list;
+  for (std::uint64_t slot = first + count; slot-- > first;) list.push_back({local(slot), remote(slot)});
+  return op == Op::kRead ? link.peer().prepare_read(list) : link.peer().prepare_write(list);
 }
 
 Status Buffers::compare(std::uint64_t seed) const {

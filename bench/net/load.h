@@ -51,8 +51,9 @@ class Buffers {
   [[nodiscard]] const RemoteMemory& remote(std::uint64_t slot) const noexcept { return remote_[slot]; }
   [[nodiscard]] std::uint64_t slots() const noexcept { return local_.size(); }
   [[nodiscard]] std::uint64_t size() const noexcept { return memory_.size(); }
-  /// The operation between both ends' slot, checked once, as a program would that goes round the same memory.
-  [[nodiscard]] Result<Prepared> prepared(Link& link, Op op, std::uint64_t slot) const;
+  /// The operations between both ends' slots, `count` from `first` on, checked once, as a program would that goes round
+  /// the same memory. From the last to the first: what lies in the order of memory at both ends would be one request.
+  [[nodiscard]] Result<Prepared> prepared(Link& link, Op op, std::uint64_t first, std::uint64_t count) const;
   [[nodiscard]] const EndMemory& memory() const noexcept { return memory_; }
   /// kDataLoss, naming the slot, unless slot i holds pattern (seed, i).
   [[nodiscard]] Status compare(std::uint64_t seed) const;

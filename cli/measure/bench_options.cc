@@ -38,6 +38,24 @@ std::string misplaced(const Args& args, std::initializer_list<const char*> flags
   return "";
 }
 
+// What batches do not go with; the sizes are known. Empty: all is well.
+std::string misplaced_batch(const bench::Plan& plan) {
+  if (plan.batch == 1 || plan.kind == bench::Kind::kLatency) return "";
+  if (plan.op == bench::Op::kSend) return "--batch is for writes and reads: each message is a transfer of its own";
+  if (plan.rate > 0) return "--batch and --rate exclude each other: at a rate each operation has a time of its own";
+  if (plan.batch > plan.depth) {
+    return fmt::format("--batch {0} is more than the {1} operations in flight; raise --depth to {0} or more",
+                       plan.batch, plan.depth);
+  }
+  for (const std::uint64_t size : plan.sizes) {
+    if (plan.batch <= plan.footprint / size) continue;
+    return fmt::format("--batch {} of {} takes {} at each end, and --footprint is {}", plan.batch,
+                       bench::format_size(size), bench::format_size(plan.batch * size),
+                       bench::format_size(plan.footprint));
+  }
+  return "";
+}
+
 // The rules that span several flags. Empty: all is well.
 std::string complete(BenchOptions& options, const Args& args) {
   bench::Plan& plan = options.plan;
@@ -53,7 +71,8 @@ std::string complete(BenchOptions& options, const Args& args) {
         args,
         {"--op",        "--size", "--duration", "--iterations", "--warmup",        "--depth",    "--footprint",
          "--no-verify", "--json", "--arrival",  "--rate",       "--repeat",        "--interval", "--csv",
-         "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns",  "--prometheus-file"},
+         "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns",  "--prometheus-file",
+         "--batch"},
         "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
@@ -65,7 +84,7 @@ std::string complete(BenchOptions& options, const Args& args) {
   if (options.json == "-" && options.csv == "-") return "--json - and --csv - exclude each other";
   if (options.kind == "lat") {
     const std::string wrong =
-        misplaced(args, {"--depth", "--footprint", "--sessions", "--initiators", "--bidirectional"},
+        misplaced(args, {"--depth", "--batch", "--footprint", "--sessions", "--initiators", "--bidirectional"},
                   "is for bw: lat has one operation at a time");
     if (!wrong.empty()) return wrong;
     if (options.targets.size() > 1) return "lat is with one target; bw may have several";
@@ -92,6 +111,7 @@ std::string complete(BenchOptions& options, const Args& args) {
   plan.verify = !options.no_verify;
   if (!options.compare.empty() && !args.given("--repeat")) plan.repeat = 3;
   if (plan.sizes.empty()) plan.sizes = {plan.kind == bench::Kind::kBandwidth ? std::uint64_t{1} << 20 : 8};
+  if (std::string wrong = misplaced_batch(plan); !wrong.empty()) return wrong;
   for (const std::uint64_t size : plan.sizes) {
     if (plan.op == bench::Op::kSend && size > options.config.max_message_bytes) {
       return fmt::format("--size {}: a message has at most {}", bench::format_size(size),
@@ -120,6 +140,9 @@ constexpr std::pair<std::string_view, std::string_view> kFamiliar[] = {
     {"--parallel", "--sessions"},
     {"-b", "--bidirectional for perftest's, --rate for iperf3's"},
     {"--bidir", "--bidirectional"},
+    {"--post_list", "--batch"},
+    {"-Q", "--batch"},
+    {"--cq-mod", "--batch"},
     {"-R", "--op read"},
     {"--reverse", "--op read"},
     {"-d", "--transport verbs:DEVICE"},
@@ -180,6 +203,9 @@ void add_bench_options(Args& args, BenchOptions* options) {
   args.option("--warmup", "N", "Operations before the clock starts (default 100)",
               set_number(&plan->warmup, 0, 1'000'000));
   args.option("--depth", "N", "bw: operations in flight (default 16)", set_number(&plan->depth, 1, bench::kMaxDepth));
+  args.option("--batch", "N",
+              "bw: operations that are posted by one call, as one transfer, which completes once (default 1)",
+              set_number(&plan->batch, 1, bench::kMaxDepth));
   args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
   add_memory(args, &plan->memory);

@@ -295,6 +295,19 @@ class Bench(BenchCase):
         result = report["results"][0]
         self.assertGreater(result["latency_ns"]["max"], 0.1e9)
 
+    def test_batches_are_requests_of_one_transfer(self):
+        # 1,000 in batches of 7: 143 of them; each operation is a request of its own, though their memory is adjacent.
+        for op, verb in (("write", "write"), ("read", "read"), ("write+read", "write")):
+            with self.subTest(op=op):
+                words = ["--bidirectional"] if op == "write+read" else ["--op", op]
+                report = self.bench("bw", "--local", "--transport", "verbs:soft0", "--size", "64", "--depth", "30", "--batch", "7", "--footprint", "2K",
+                                    "--iterations", "1000", *words)
+                self.assertEqual(violations(report, "bench"), [])
+                self.assertEqual((report["batch"], report["depth"]), (7, 30))
+                result = report["results"][0]
+                self.assertEqual(result["iterations"], 1001 * (2 if op == "write+read" else 1))
+                self.assertTrue(result["verified"])
+
     def test_transports_are_compared_in_turn(self):
         document = self.bench("bw", "--local", "--compare", "tcp,verbs:soft0,shm", "--size", "4K,64K", "--duration", "0.1")
         self.assertEqual(violations(document, "bench"), [])
@@ -369,6 +382,13 @@ class Bench(BenchCase):
                 ("--server :0 --local", "--server and --local exclude each other"),
                 ("lat --local --depth 4", "--depth is for bw"),
                 ("lat --local --footprint 1M", "--footprint is for bw"),
+                ("lat --local --batch 4", "--batch is for bw"),
+                ("bw --local --batch 17", "--batch 17 is more than the 16 operations in flight; raise --depth to 17"),
+                ("bw --local --batch 5 --size 4K,1M", "--batch 5 of 1M takes 5M at each end, and --footprint is 4M"),
+                ("bw --local --batch 4 --op send", "--batch is for writes and reads"),
+                ("bw --local --batch 4 --rate 100", "--batch and --rate exclude each other"),
+                ("bw --local --post_list 4", "there is no flag --post_list; here that is --batch\n"),
+                ("--server :0 --batch 2", "--batch and --server exclude each other"),
                 ("bw --local --arrival memory", "--arrival is for lat --op write"),
                 ("lat --local --op send --arrival memory", "--arrival is for lat --op write"),
                 ("bw --local --once", "--once is for --server"),

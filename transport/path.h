@@ -59,6 +59,10 @@ class PathEvents {
   /// Once per accepted request, in the order of posting within a kind. After a path went down: kAborted for the
   /// innocents, the cause for the culprit where it is known (kProtectionError, kUnavailable).
   virtual void on_completion(Path& path, std::uint64_t id, Code code) noexcept = 0;
+  /// As `count` calls of on_completion with kOk, for the ids from `first` on: what ended together may be told together.
+  virtual void on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept {
+    for (std::uint64_t id = first; id != first + count; ++id) on_completion(path, id, Code::kOk);
+  }
   /// A message arrived; `bytes` are valid during the call only. Messages of one path arrive in order, never doubled.
   virtual void on_message(Path& path, std::span<const std::byte> bytes) noexcept = 0;
   /// A write with a notification was placed. In order with messages, never doubled.

@@ -187,6 +187,25 @@ void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
   request_ended(*request, code);
 }
 
+/// Small pieces of a batch are told of together.
+void Flow::on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept {
+  const std::uint64_t behind = first + count;
+  for (std::uint64_t id = first; id != behind;) {
+    PathSlot* slot = paths_.find(path);
+    if (slot == nullptr) return;
+    PostedRequest data;
+    const std::uint32_t parts = slot->in_flight.end_data(id, behind, data);
+    if (parts == 0) {
+      on_completion(path, id++, Code::kOk);
+      continue;
+    }
+    id += parts;
+    dirty_ = alive_ = slot->moved = slot->carried = true;
+    if (!rails_.empty()) first_share_.ended(data.bytes, user_.now());
+    outbox_.data_placed(data, parts);
+  }
+}
+
 void Flow::request_ended(const PostedRequest& request, Code code) {
   switch (request.use) {
     case PostedRequest::Use::kMeasure:

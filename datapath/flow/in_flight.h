@@ -62,11 +62,28 @@ class InFlight {
     const PostedRequest request = entry;
     entry.use = Use::kEnded;
     --unreported_;
-    while (!entries_.empty() && entries_.front().use == Use::kEnded) {
-      entries_.drop_front();
-      ++first_id_;
-    }
+    drop_ended();
     return request;
+  }
+  /// Takes out, of the requests from `id` to before `behind`, those in a row that are data of one transfer; `sum` is
+  /// the first of them, with the bytes of all. How many they are; 0: the first is no data, or not on the path.
+  [[nodiscard]] std::uint32_t end_data(std::uint64_t id, std::uint64_t behind, PostedRequest& sum) noexcept {
+    if (id < first_id_) return 0;
+    std::uint32_t count = 0;
+    for (; id < std::min(behind, next_id()); ++id, ++count) {
+      PostedRequest& entry = entries_[id - first_id_];
+      const bool is_data = entry.use == Use::kWrite || entry.use == Use::kRead;
+      if (!is_data || (count != 0 && entry.transfer != sum.transfer)) break;
+      if (count == 0) {
+        sum = entry;
+      } else {
+        sum.bytes += entry.bytes;
+      }
+      entry.use = Use::kEnded;
+    }
+    unreported_ -= count;
+    drop_ended();
+    return count;
   }
   /// The oldest; not of an empty one.
   [[nodiscard]] PostedRequest end_oldest() noexcept { return *end(first_id_); }
@@ -78,6 +95,13 @@ class InFlight {
 
  private:
   using Use = PostedRequest::Use;
+
+  void drop_ended() noexcept {
+    while (!entries_.empty() && entries_.front().use == Use::kEnded) {
+      entries_.drop_front();
+      ++first_id_;
+    }
+  }
 
   // Where the search for the oldest stood last; what is before it ended, or is of another kind.
   [[nodiscard]] std::uint64_t oldest_bytes(Use kind) noexcept {

@@ -87,6 +87,14 @@ void Outbox::completed(const PostedRequest& request, Code code) {
   if (request.use == Use::kSequenced || request.use == Use::kNotifyingWrite) message_completed(request, code);
 }
 
+void Outbox::data_placed(const PostedRequest& sum, std::uint32_t count) {
+  TransferImpl& t = *sum.transfer;
+  assert(t.outstanding >= count);
+  t.outstanding -= count;
+  t.done_bytes += sum.bytes;
+  settle(t);
+}
+
 void Outbox::data_completed(const DataPart& data, Code code) {
   TransferImpl& t = *data.transfer;
   assert(t.outstanding != 0);

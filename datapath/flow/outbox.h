@@ -117,6 +117,8 @@ class Outbox {
   std::uint64_t commit(std::size_t accepted, InFlight& path);
   /// A request of ours ended.
   void completed(const PostedRequest& request, Code code);
+  /// So many requests for data of one transfer, on the first path, ended well; `sum` has the bytes of all.
+  void data_placed(const PostedRequest& sum, std::uint32_t count);
 
   /// The peer has consumed up to this sequence.
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
@@ -196,16 +198,18 @@ class Outbox {
   void take_lost(std::uint8_t rail);
   void rebuild_data_queue();
 
-  // outbox_build.cc
+  // outbox_build.cc, outbox_data.cc
   bool build_message(const Way& way);
   [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);
-  bool build_data(const Way& way);
-  [[nodiscard]] static bool goes_by_message(const Way& way, const Op& op) noexcept;
+  bool build_data(const Way& way, std::size_t most);
+  void build_request(const Way& way, TransferImpl& transfer, std::uint64_t limit);
+  [[nodiscard]] std::optional<std::uint64_t> local_key(const Way& way, const RegisteredRange& range) noexcept;
+  [[nodiscard]] bool goes_by_message(const Way& way, const Op& op) noexcept;
   bool build_staged(const Way& way, TransferImpl& transfer);
   TransferImpl* next_with_data(const Way& way);
   TransferImpl* next_to_spread(const Way& way);
-  [[nodiscard]] static bool bounces(const Way& way, const Op& op) noexcept;
+  [[nodiscard]] bool bounces(const Way& way, const Op& op) noexcept;
   void set_apart(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::uint64_t begin_data(TransferImpl& transfer, std::uint64_t limit, Built& built);
   void end_data(TransferImpl& transfer, std::uint64_t bytes, const Cursor& behind, Built& built);
@@ -241,7 +245,12 @@ class Outbox {
   staging::Initiator staged_;
 
   // One batch.
+  struct KnownKey {
+    const RegisteredRange* range = nullptr;
+    std::optional<std::uint64_t> key;  // Way::local_key of it
+  };
   static constexpr std::size_t kSegments = 128;
+  KnownKey known_;
   std::size_t count_ = 0;
   std::size_t segments_used_ = 0;
   std::size_t message_bytes_ = 0;

@@ -43,6 +43,35 @@ TEST(InFlight, WhatIsNotOnThePathCannotEnd) {
   EXPECT_EQ(path.size(), 0u);
 }
 
+TEST(InFlight, DataOfOneTransferInARowEndsTogether) {
+  InFlight path;
+  TransferImpl *const one = reinterpret_cast<TransferImpl*>(64), *const other = reinterpret_cast<TransferImpl*>(128);
+  const std::uint64_t first = path.next_id();
+  for (const auto& [transfer, use] : {std::pair{one, Use::kWrite},
+                                      {one, Use::kWrite},
+                                      {other, Use::kRead},
+                                      {other, Use::kRead},
+                                      {other, Use::kSequenced},
+                                      {other, Use::kRead}}) {
+    PostedRequest made = of(use, 10);
+    made.transfer = transfer;
+    path.push(made);
+  }
+  PostedRequest sum;
+  EXPECT_EQ(path.end_data(first - 1, first + 6, sum), 0u) << "not on the path";
+  EXPECT_EQ(path.end_data(first + 4, first + 6, sum), 0u) << "no data";
+  EXPECT_EQ(path.end_data(first + 2, first + 3, sum), 1u) << "as far as was asked";
+  EXPECT_EQ(path.end_data(first, first + 6, sum), 2u) << "another's is behind";
+  EXPECT_EQ(sum.transfer, one);
+  EXPECT_EQ(sum.bytes, 20u);
+  EXPECT_EQ(path.end_data(first + 2, first + 6, sum), 0u) << "has ended";
+  EXPECT_EQ(path.end_data(first + 3, first + 100, sum), 1u);
+  EXPECT_EQ(path.size(), 2u);
+  EXPECT_EQ(path.end_data(first + 5, first + 100, sum), 1u);
+  EXPECT_TRUE(path.end(first + 4));
+  EXPECT_TRUE(path.empty());
+}
+
 TEST(InFlight, TheOldestEndsFirst) {
   InFlight path;
   for (std::uint64_t i = 1; i <= 3; ++i) path.push(of(Use::kSequenced, i));

@@ -117,6 +117,53 @@ TEST_F(OutboxTest, ARegionWithoutAKeyForThisTransportIsReachedByMessage) {
   EXPECT_EQ(outbox.staged_bytes.get(), 10u);
 }
 
+TEST_F(OutboxTest, PiecesOfABatchAreRequestsEachAndEndTogether) {
+  TransferImpl& t = transfer(OpKind::kWrite, {10, 0, 20, 30}, true);
+  for (Op& op : t.own.ops) op.offset = 60'000 - op.offset;  // never one behind the other
+  TransferImpl& next = transfer(OpKind::kRead, {7});
+  add(t, next);
+  EXPECT_THAT(post(2), ElementsAre(Posted{OpKind::kWrite, 1, 10}, Posted{OpKind::kWrite, 2, 20}));
+  EXPECT_THAT(post(),
+              ElementsAre(Posted{OpKind::kWrite, 3, 30}, Posted{OpKind::kMessage, 4, 0}, Posted{OpKind::kRead, 5, 7}));
+  PostedRequest sum;
+  ASSERT_EQ(path.end_data(1, 6, sum), 3u);
+  EXPECT_EQ(sum.bytes, 60u);
+  outbox.data_placed(sum, 3);
+  EXPECT_TRUE(ended.empty()) << "its notification is under way";
+  complete(4);
+  complete(5);
+  ASSERT_EQ(ended.size(), 2u);
+  EXPECT_EQ(ended[0].transfer, &t);
+}
+
+TEST_F(OutboxTest, APieceOfABatchThatThePathDoesNotReachGoesByMessageBehindTheOthers) {
+  RemoteRegionImpl far;
+  far.id = 78;
+  far.size = 65'536;
+  TransferImpl& t = transfer(OpKind::kWrite, {10, 20, 30});
+  t.own.ops[1].remote = &far;  // no key for any path
+  add(t);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 1, 10}, Posted{OpKind::kMessage, 2, 20},
+                                  Posted{OpKind::kWrite, 3, 30}));
+}
+
+TEST_F(OutboxTest, APieceOfABatchInARegionThatIsGoneEndsItWhenTheOthersHave) {
+  RemoteRegionImpl gone;
+  gone.name = "gone";
+  gone.size = 65'536;
+  gone.keys = remote.keys;
+  gone.gone = RemoteRegionImpl::Gone::kWithdrawn;
+  TransferImpl& t = transfer(OpKind::kWrite, {10, 20});
+  t.own.ops[1].remote = &gone;
+  add(t);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 1, 10}));
+  EXPECT_THAT(post(), ElementsAre());
+  EXPECT_TRUE(ended.empty());
+  complete(1);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kProtectionError);
+}
+
 // ---- a path that dies ----------------------------------------------------------------------------------------------
 
 TEST_F(OutboxTest, AfterADeathWhatArrivedEndsAndTheRestIsSaidAgain) {

@@ -415,14 +415,17 @@ bool FakePath::poll() {
   // That the path is dead is told before what it takes along.
   // Behind what the death aborted nothing of its kind ends well, though it may have been placed.
   const bool over = closed_ || told_down_;
+  const auto is_first = [this](std::size_t i) {
+    const Operation& operation = outstanding_[i];
+    return std::none_of(outstanding_.begin(), outstanding_.begin() + static_cast<std::ptrdiff_t>(i),
+                        [&](const Operation& before) {
+                          return before.kind == operation.kind || (operation.notify && before.kind != OpKind::kRead) ||
+                                 (before.notify && operation.kind != OpKind::kRead);
+                        });
+  };
   for (std::size_t i = 0; i < outstanding_.size();) {
-    Operation& operation = outstanding_[i];
-    const bool first = std::none_of(
-        outstanding_.begin(), outstanding_.begin() + static_cast<std::ptrdiff_t>(i), [&](const Operation& before) {
-          return before.kind == operation.kind || (operation.notify && before.kind != OpKind::kRead) ||
-                 (before.notify && operation.kind != OpKind::kRead);
-        });
-    if (!first || (!operation.ended && !over)) {
+    const Operation& operation = outstanding_[i];
+    if (!is_first(i) || (!operation.ended && !over)) {
       ++i;
       continue;
     }
@@ -434,7 +437,19 @@ bool FakePath::poll() {
     refusals_known_ += code == Code::kProtectionError && operation.kind == OpKind::kWrite ? 1 : 0;
     outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
     did = true;
-    events().on_completion(*this, id, code);
+    if (code == Code::kOk) {
+      std::uint64_t count = 1;
+      const auto follows = [&] {
+        if (i == outstanding_.size()) return false;
+        const Operation& next = outstanding_[i];
+        return next.id == id + count && next.ended && next.code == Code::kOk &&
+               !aborted_[static_cast<std::size_t>(next.kind)] && is_first(i);
+      };
+      for (; follows(); ++count) outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
+      events().on_completions(*this, id, count);
+    } else {
+      events().on_completion(*this, id, code);
+    }
     i = 0;  // whatever it led to
   }
   return did;

@@ -276,12 +276,14 @@ void Connection::report() noexcept {
   while (!released_) {
     const auto done = send_.next_done();
     if (!done) return;
-    shared_.traffic.ended.add();
+    shared_.traffic.ended.add(done->count);
+    shared_.traffic.bytes_sent.add(done->sent);
+    shared_.traffic.bytes_received.add(done->received);
     if (done->code == Code::kOk) {
-      (done->kind == datapath::OpKind::kRead ? shared_.traffic.bytes_received : shared_.traffic.bytes_sent)
-          .add(done->bytes);
+      path_.events().on_completions(path_, done->first, done->count);
+    } else {
+      path_.events().on_completion(path_, done->first, done->code);
     }
-    path_.events().on_completion(path_, done->id, done->code);
   }
 }
 

@@ -213,14 +213,27 @@ bool SendQueue::reportable() const noexcept {
   return stopped_ && wqe_tail_ == wqe_head_;
 }
 
+/// `whole`: all of it was put on the wire.
+Code SendQueue::code_of_ended(const Request& r, bool whole) const noexcept {
+  const bool executed = whole && (!failed_ || at_or_after(failed_at_, r.end));
+  return r.code != Code::kOk || executed ? r.code : Code::kAborted;
+}
+
 std::optional<SendQueue::Done> SendQueue::next_done() noexcept {
   if (!reportable()) return std::nullopt;
-  const Request& r = request(reported_);
   const bool whole = reported_ != started_;
+  const Request* r = &request(reported_);
+  Done done{.first = r->id, .code = code_of_ended(*r, whole)};
   if (!whole) ++started_;
-  ++reported_;
-  const bool executed = whole && (!failed_ || at_or_after(failed_at_, r.end));
-  return Done{r.id, r.code != Code::kOk || executed ? r.code : Code::kAborted, r.kind, r.length};
+  do {
+    ++reported_;
+    ++done.count;
+    if (done.code != Code::kOk) return done;
+    (r->kind == datapath::OpKind::kRead ? done.received : done.sent) += r->length;
+    r = &request(reported_);
+  } while (reported_ != started_ && at_or_after(wqe_tail_, r->end) && r->id == done.first + done.count &&
+           code_of_ended(*r, true) == Code::kOk);
+  return done;
 }
 
 void SendQueue::abandon(Code code) noexcept {

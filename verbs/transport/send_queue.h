@@ -27,11 +27,12 @@ namespace fairlead::verbs {
 
 class SendQueue {
  public:
+  /// One request, or as many as ended well in a row and have consecutive ids.
   struct Done {
-    std::uint64_t id = 0;
+    std::uint64_t first = 0;  // its id
+    std::uint64_t count = 0;
     Code code = Code::kOk;
-    datapath::OpKind kind = datapath::OpKind::kWrite;
-    std::uint64_t bytes = 0;
+    std::uint64_t sent = 0, received = 0;  // bytes, of what ended well
   };
 
   /// `arena` and `chain` must outlive it.
@@ -56,7 +57,7 @@ class SendQueue {
 
   /// A completion for work request `sequence`. Stale sequences are ignored.
   void completed(std::uint32_t sequence, ibv_wc_status status) noexcept;
-  /// The next request to report. Call until empty; it is safe to accept() and pump() in between.
+  /// What is to be reported next. Call until empty; it is safe to accept() and pump() in between.
   std::optional<Done> next_done() noexcept;
 
   /// Nothing more is put on the wire; what is there comes back by completions.
@@ -112,6 +113,7 @@ class SendQueue {
   [[nodiscard]] bool room() const noexcept { return data_wqes_ < limits_.send_depth; }
 
   void retire_until(std::uint32_t sequence) noexcept;
+  [[nodiscard]] Code code_of_ended(const Request& request, bool whole) const noexcept;
   void blame(std::uint32_t sequence, Code code) noexcept;
 
   const QueueLimits limits_;

@@ -54,7 +54,7 @@ struct Plan {
   std::uint64_t warmup = 100;    // operations before the clock starts (for at most a quarter second)
   std::uint64_t depth = 16;      // operations in flight (bandwidth)
   std::uint64_t batch = 1;       // of them that are posted by one call, as one transfer (bandwidth of writes and reads)
-  std::uint64_t footprint = std::uint64_t{4} << 20;  // bytes at each end that operations go round (bandwidth)
+  std::uint64_t footprint = std::uint64_t{1} << 20;  // bytes at each end that operations go round (bandwidth)
   /// Operations a second, each due at its time whatever became of those before it: latency is from then. 0: as fast as
   /// they complete.
   double rate = 0;

@@ -206,7 +206,7 @@ void add_bench_options(Args& args, BenchOptions* options) {
   args.option("--batch", "N",
               "bw: operations that are posted by one call, as one transfer, which completes once (default 1)",
               set_number(&plan->batch, 1, bench::kMaxDepth));
-  args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 4M)",
+  args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 1M)",
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
   add_memory(args, &plan->memory);
   args.option("--sessions", "N",

@@ -302,6 +302,7 @@ int gain_command(Words words) {
   if (std::ranges::any_of(words, names_training)) return gain_training_command(words);
   Options options;
   options.plan.load.sizes = {std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20};
+  options.plan.load.footprint = std::uint64_t{4} << 20;  // several buffers, as programs have
   options.plan.load.stop = &interruption();
   Args args(
       "gain",

@@ -384,7 +384,7 @@ class Bench(BenchCase):
                 ("lat --local --footprint 1M", "--footprint is for bw"),
                 ("lat --local --batch 4", "--batch is for bw"),
                 ("bw --local --batch 17", "--batch 17 is more than the 16 operations in flight; raise --depth to 17"),
-                ("bw --local --batch 5 --size 4K,1M", "--batch 5 of 1M takes 5M at each end, and --footprint is 4M"),
+                ("bw --local --batch 5 --size 4K,1M", "--batch 5 of 1M takes 5M at each end, and --footprint is 1M"),
                 ("bw --local --batch 4 --op send", "--batch is for writes and reads"),
                 ("bw --local --batch 4 --rate 100", "--batch and --rate exclude each other"),
                 ("bw --local --post_list 4", "there is no flag --post_list; here that is --batch\n"),

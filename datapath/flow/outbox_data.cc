@@ -107,32 +107,37 @@ void Outbox::end_data(TransferImpl& t, std::uint64_t bytes, const Cursor& behind
   built.leaves_queue = !t.has_unposted();
 }
 
-/// Gathers what follows the cursor into one request: up to `limit` bytes of adjacent remote memory.
+/// Gathers what follows the cursor, where there is a byte, into one request: up to `limit` bytes of adjacent remote
+/// memory, in `most` segments.
 std::uint64_t Outbox::take_segments(const Way& way, const TransferImpl& t, Cursor& cursor, std::uint64_t limit,
                                     std::size_t most, bool copies, WorkRequest& request) {
   const std::span<const Op> ops = t.list->ops;
-  while (cursor.op < ops.size() && ops[cursor.op].length == cursor.offset) cursor = {cursor.op + 1, 0};  // empty pieces
-  const Op& first = ops[cursor.op];
+  const Op* op = ops.data() + cursor.op;
+  std::uint64_t at = cursor.offset;
+  for (; op->length == at; at = 0) ++op;  // empty pieces
+  const Op& first = *op;
   const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
-  const std::uint64_t remote_begin = first.offset + cursor.offset;
+  const std::uint64_t remote_begin = first.offset + at;
   LocalSegment* const segments = segments_ + segments_used_;
-  std::size_t used = 0;
+  LocalSegment* segment = segments;
   std::uint64_t bytes = 0;
-  while (cursor.op < ops.size() && used < most && bytes < limit) {
-    const Op& op = ops[cursor.op];
-    if (op.remote != first.remote || op.offset + cursor.offset != remote_begin + bytes) break;
-    if (&op != &first && op.length != 0 && bounces(way, op)) break;
-    const std::uint64_t length = std::min(op.length - cursor.offset, limit - bytes);
+  do {
+    const std::uint64_t length = std::min(op->length - at, limit - bytes);
     if (length != 0) {
       // By message the bytes are copied, and need no key. Else the first of them has one.
-      const std::optional<std::uint64_t> key = copies ? 0 : local_key(way, *op.range);
-      if (!key) break;
-      segments[used++] = {op.data + cursor.offset, length, *key};
+      const std::optional<std::uint64_t> local = copies ? 0 : local_key(way, *op->range);
+      if (!local) break;
+      *segment++ = {op->data + at, length, *local};
     }
     bytes += length;
-    cursor.offset += length;
-    if (cursor.offset == op.length) cursor = {cursor.op + 1, 0};
-  }
+    at += length;
+    if (at != op->length) break;
+    ++op;
+    at = 0;
+  } while (op != ops.data() + ops.size() && segment != segments + most && bytes < limit && op->remote == first.remote &&
+           op->offset == remote_begin + bytes && (op->length == 0 || !bounces(way, *op)));
+  cursor = {static_cast<std::size_t>(op - ops.data()), at};
+  const auto used = static_cast<std::size_t>(segment - segments);
   request.local = {segments, used};
   request.remote_address = key.address + remote_begin;
   request.remote_key = key.key;
@@ -153,7 +158,6 @@ TransferImpl* Outbox::next_to_spread(const Way& way) {
   return nullptr;
 }
 
-/// One request of it, or of a batch of small pieces as many as are looked at once: between the same memories.
 bool Outbox::build_data(const Way& way, std::size_t most) {
   TransferImpl* next = way.rail == 0 ? next_with_data(way) : next_to_spread(way);
   if (next == nullptr) return false;
@@ -164,13 +168,34 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
   const Op& first = next_op(t);
   if (goes_by_message(way, first)) return build_staged(way, t);
   build_request(way, t, spread ? way.stripe : chunk_bytes_);
-  while (!spread && t.has_unposted() && count_ + 1 < most && segments_used_ + 2 <= kSegments) {
-    const Op& op = next_op(t);
-    if (op.remote != first.remote || op.range != first.range) break;
-    ++count_;
-    build_request(way, t, chunk_bytes_);
-  }
+  if (!spread) build_alone(way, t, first, most);
   return true;
+}
+
+/// Of a batch of small pieces those that come next and are each a request as they are, between the same memories as
+/// `like`, which was built: so little is looked at for each. The last piece is not among them.
+void Outbox::build_alone(const Way& way, TransferImpl& t, const Op& like, std::size_t most) {
+  if (!t.again.empty() || t.cursor.offset != 0) return;
+  const Op* op = t.list->ops.data() + t.cursor.op;
+  const auto stands_alone = [&] {
+    if (op->remote != like.remote || op->range != like.range || op->length == 0 || op->length > chunk_bytes_)
+      return false;
+    if (t.posted_bytes + op->length == t.list->bytes) return false;
+    return op[1].remote != op->remote || op[1].offset != op->offset + op->length;
+  };
+  const RemoteRegionImpl::Key key = like.remote->key(way.peer_transport);
+  const std::uint64_t local = local_key(way, *like.range).value_or(0);
+  const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
+  for (; count_ + 1 < most && segments_used_ < kSegments && t.has_unposted() && stands_alone(); ++op) {
+    ++count_;
+    LocalSegment& segment = segments_[segments_used_++];
+    segment = {op->data, op->length, local};
+    requests_[count_] = {0, t.list->kind, {&segment, 1}, key.address + op->offset, key.key};
+    built_[count_] = {{use, way.rail, &t, t.posted_bytes, op->length, 0}, t.cursor, false, false};
+    t.posted_bytes += op->length;
+    ++t.cursor.op;
+    share_left_ -= std::min(share_left_, op->length);
+  }
 }
 
 /// The next part of it, of at most `limit` bytes, which is not carried by message.

@@ -136,6 +136,40 @@ TEST_F(OutboxTest, PiecesOfABatchAreRequestsEachAndEndTogether) {
   EXPECT_EQ(ended[0].transfer, &t);
 }
 
+TEST_F(OutboxTest, OfABatchWhatIsAdjacentIsGatheredAndWhatIsLargeIsCut) {
+  TransferImpl& t = transfer(OpKind::kRead, {10, 20, 5, 1500, 0, 30, 8, 0});
+  t.own.ops[2].offset = 30'000;  // the first two are adjacent, this stands alone
+  t.own.ops[3].offset = 20'000;  // cut, and its end gathered with the empty one and what follows
+  t.own.ops[4].offset = t.own.ops[5].offset = 21'500;
+  t.own.ops[6].offset = 10'000;
+  add(t);
+  EXPECT_THAT(post(),
+              ElementsAre(Posted{OpKind::kRead, 1, 30}, Posted{OpKind::kRead, 2, 5}, Posted{OpKind::kRead, 3, 1024},
+                          Posted{OpKind::kRead, 4, 506}, Posted{OpKind::kRead, 5, 8}));
+  for (std::uint64_t id = 1; id <= 5; ++id) complete(id);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kOk);
+}
+
+TEST_F(OutboxTest, ABatchThatThePathTookHalfOfGoesOnThere) {
+  constexpr std::size_t kPieces = 100;  // more than a batch of requests
+  TransferImpl& t = transfer(OpKind::kWrite, std::vector<std::uint64_t>(kPieces, 8));
+  for (Op& op : t.own.ops) op.offset = 60'000 - op.offset;
+  add(t);
+  std::vector<Posted> all = post(20);
+  EXPECT_EQ(all.size(), 20u);
+  while (outbox.has_backlog()) {
+    const std::vector<Posted> more = post(30);
+    ASSERT_FALSE(more.empty());
+    EXPECT_EQ(last.remote_address, 0x10000 + 60'000 - 8 * (all.size() + more.size() - 1));
+    all.insert(all.end(), more.begin(), more.end());
+    for (const Posted& each : more) complete(each.id);
+  }
+  EXPECT_EQ(all.size(), kPieces);
+  for (std::uint64_t id = 1; id <= 20; ++id) complete(id);
+  EXPECT_EQ(ended.size(), 1u);
+}
+
 TEST_F(OutboxTest, APieceOfABatchThatThePathDoesNotReachGoesByMessageBehindTheOthers) {
   RemoteRegionImpl far;
   far.id = 78;

@@ -3,8 +3,10 @@
 // Python's lock (the GIL) is held where nothing else is said. Nothing waits with it.
 #pragma once
 
+#include <cxxabi.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -57,10 +59,36 @@ inline void refuse_buffers_by_error(const py::object& made) {
   };
 }
 
+/// `take` takes Python's lock. Once Python has begun to end it gives that to no other thread: before 3.14 it ends a
+/// thread that asks by unwinding its stack, through what must not throw. As from 3.14 on, such a thread waits here for
+/// the process to end.
+template <typename Take>
+auto locking(Take&& take) {
+  try {
+    return std::forward<Take>(take)();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) ::pause();
+  }
+}
+
+/// While it lives this thread is without Python's lock. As pybind11's gil_scoped_release, but for locking().
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    locking([this] { PyEval_RestoreThread(state_); });
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
 /// Runs what may wait without Python's lock.
 template <typename Do>
 auto unlocked(Do&& act) {
-  const py::gil_scoped_release released;
+  const Unlocked released;
   return std::forward<Do>(act)();
 }
 

@@ -71,8 +71,10 @@ class PyPoolWrites {
     const auto now = Clock::now();
     if (now - heeded_ < std::chrono::milliseconds(100)) return {};
     heeded_ = now;
-    const py::gil_scoped_acquire acquired;
-    return PyErr_CheckSignals() == 0 ? Status() : Status(Code::kCancelled, "a signal came");
+    const PyGILState_STATE before = locking([] { return PyGILState_Ensure(); });
+    const bool none = PyErr_CheckSignals() == 0;
+    PyGILState_Release(before);
+    return none ? Status() : Status(Code::kCancelled, "a signal came");
   }
 
   static void end_well(const Status& status) {

@@ -192,6 +192,16 @@ ENDS = {
 }
 
 
+# Module globals go when Python has begun to end, and from then on gives no other thread its lock: here that takes so long
+# that a piece of each wait ends meanwhile.
+ENDS["daemons whose waits end while Python does"] = (
+    "import atexit, collections, functools, time\natexit.unregister(fairlead._api._shut_down_all)\n"
+    "class Slow:\n    sleep = staticmethod(time.sleep)\n    def __del__(self):\n        self.sleep(0.5)\nslow = Slow()\n"
+    "for call in (here.next_event, here.accept):\n    calls = iter(functools.partial(call, None), 0)\n"
+    "    threading.Thread(target=collections.deque, args=(calls, 0), daemon=True).start()\n"
+    "time.sleep(0.05)\nprint(True)")
+
+
 @pytest.mark.parametrize("how", ENDS)
 def test_the_interpreter_ends_with_awaits_in_flight(how):
     done = subprocess.run([sys.executable, "-X", "dev", "-c", BEGIN + ENDS[how]], stdin=subprocess.DEVNULL, capture_output=True,

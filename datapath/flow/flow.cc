@@ -202,7 +202,7 @@ void Flow::on_completions(Path& path, std::uint64_t first, std::uint64_t count) 
     id += parts;
     dirty_ = alive_ = slot->moved = slot->carried = true;
     if (!rails_.empty()) first_share_.ended(data.bytes, user_.now());
-    outbox_.data_placed(data, parts);
+    outbox_.completed(data, Code::kOk, parts);
   }
 }
 

@@ -70,7 +70,7 @@ void Outbox::queue(TransferImpl& t) {
 
 // ---- completions ---------------------------------------------------------------------------------------------------
 
-void Outbox::completed(const PostedRequest& request, Code code) {
+void Outbox::completed(const PostedRequest& request, Code code, std::uint32_t count) {
   assert(request.transfer != nullptr);
   if (request.use == Use::kApart) {
     --request.transfer->apart;
@@ -82,23 +82,15 @@ void Outbox::completed(const PostedRequest& request, Code code) {
   }
   if (request.use != Use::kSequenced) {
     if (request.rail != 0) --request.transfer->on_rails;
-    data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code);
+    data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code, count);
   }
   if (request.use == Use::kSequenced || request.use == Use::kNotifyingWrite) message_completed(request, code);
 }
 
-void Outbox::data_placed(const PostedRequest& sum, std::uint32_t count) {
-  TransferImpl& t = *sum.transfer;
-  assert(t.outstanding >= count);
-  t.outstanding -= count;
-  t.done_bytes += sum.bytes;
-  settle(t);
-}
-
-void Outbox::data_completed(const DataPart& data, Code code) {
+void Outbox::data_completed(const DataPart& data, Code code, std::uint32_t count) {
   TransferImpl& t = *data.transfer;
-  assert(t.outstanding != 0);
-  --t.outstanding;
+  assert(t.outstanding >= count && (count == 1 || code == Code::kOk));
+  t.outstanding -= count;
   if (code == Code::kOk) {
     t.done_bytes += data.part.bytes;
   } else if (!is_innocent(code)) {

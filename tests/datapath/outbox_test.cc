@@ -128,7 +128,7 @@ TEST_F(OutboxTest, PiecesOfABatchAreRequestsEachAndEndTogether) {
   PostedRequest sum;
   ASSERT_EQ(path.end_data(1, 6, sum), 3u);
   EXPECT_EQ(sum.bytes, 60u);
-  outbox.data_placed(sum, 3);
+  outbox.completed(sum, Code::kOk, 3);
   EXPECT_TRUE(ended.empty()) << "its notification is under way";
   complete(4);
   complete(5);

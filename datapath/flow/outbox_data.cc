@@ -168,7 +168,7 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
   const Op& first = next_op(t);
   if (goes_by_message(way, first)) return build_staged(way, t);
   build_request(way, t, spread ? way.stripe : chunk_bytes_);
-  if (!spread) build_alone(way, t, first, most);
+  if (!spread && t.has_unposted()) build_alone(way, t, first, most);
   return true;
 }
 
@@ -186,7 +186,7 @@ void Outbox::build_alone(const Way& way, TransferImpl& t, const Op& like, std::s
   const RemoteRegionImpl::Key key = like.remote->key(way.peer_transport);
   const std::uint64_t local = local_key(way, *like.range).value_or(0);
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
-  for (; count_ + 1 < most && segments_used_ < kSegments && t.has_unposted() && stands_alone(); ++op) {
+  for (; count_ + 1 < most && segments_used_ < kSegments && stands_alone(); ++op) {
     ++count_;
     LocalSegment& segment = segments_[segments_used_++];
     segment = {op->data, op->length, local};

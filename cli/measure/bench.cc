@@ -152,6 +152,12 @@ int run(BenchOptions& options, Console& console) {
   }
   const Result<std::vector<std::string>> warnings = look_around(sides, options.plan.memory);
   if (!warnings) return end(warnings.error());
+  for (const BenchSide& side : sides) {  // what carries it may be less, or more, than the transport's name says
+    const bench::LinkFacts& link = side.setting.link;
+    if (link.name.empty()) continue;
+    const std::string mtu = link.mtu != 0 ? fmt::format(", MTU {}", link.mtu) : "";
+    console.line(fmt::format("{} over {}{}", side.setting.transport, link.name, mtu));
+  }
   for (const std::string& warning : *warnings) console.line("warning: " + warning);
   const Status status = measure(sides, options, *warnings, console);
   return status.ok() ? exit_code_after_interruption() : end(status);

@@ -295,6 +295,15 @@ class Bench(BenchCase):
         result = report["results"][0]
         self.assertGreater(result["latency_ns"]["max"], 0.1e9)
 
+    def test_what_carries_it_is_said(self):
+        # Packets of softroce between processes of one host cross no network unless they are told to.
+        for words, link in (("tcp", "tcp over lo, MTU [0-9]+"), ("verbs:soft0", "verbs:soft0 over memory of this host"),
+                            ("verbs:soft0 --packet-io udp,local=sockets", "verbs:soft0 over lo, MTU [0-9]+"), ("shm", "shm over memory of this host")):
+            with self.subTest(words=words):
+                code, output = self.run_to_end("bench", "bw", "--local", "--size", "4K", "--iterations", "20", "--transport", *words.split())
+                self.assertEqual(code, 0, output)
+                self.assertRegex(output, f"(?m)^{link}$")
+
     def test_batches_are_requests_of_one_transfer(self):
         # 1,000 in batches of 7: 143 of them; each operation is a request of its own, though their memory is adjacent.
         for op, verb in (("write", "write"), ("read", "read"), ("write+read", "write")):

@@ -347,4 +347,9 @@ void ShmPath::on_completion(std::uint64_t id, Code code) noexcept {
   events().on_completion(*this, id, code);
 }
 
+void ShmPath::on_completions(std::uint64_t first, std::uint64_t count) noexcept {
+  context_.traffic.ended.add(count);
+  events().on_completions(*this, first, count);
+}
+
 }  // namespace fairlead::shm

@@ -92,6 +92,7 @@ class ShmPath final : public datapath::Path, private Sink {
 
   void on_message(std::span<const std::byte> bytes) noexcept override;
   void on_completion(std::uint64_t id, Code code) noexcept override;
+  void on_completions(std::uint64_t first, std::uint64_t count) noexcept override;
 
   Context& context_;
   const bool active_, urgent_;

@@ -376,17 +376,27 @@ PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance&
 
 std::string_view Requester::report(std::uint64_t ended, Sink& sink, Advance& outcome) noexcept {
   if (ended - first_ > next_ - first_) return "the end of requests that were not sent";
+  const auto lacks_data = [](const Work& work) {
+    return work.kind == OpKind::kRead && work.code == Code::kOk && work.done != work.length;
+  };
   while (!stopped_ && first_ != ended) {
     const Work& work = at(first_);
-    if (work.kind == OpKind::kRead && work.code == Code::kOk && work.done != work.length) {
-      return "the end of a read without its data";
-    }
+    if (lacks_data(work)) return "the end of a read without its data";
     if (work.kind == OpKind::kWrite && work.refused) ++reported_refusals_;
     const std::uint64_t id = work.id;
     const Code code = work.code;
     ++first_;  // before, so that the user finds room to post
     outcome.happened = true;
-    sink.on_completion(id, code);
+    if (code != Code::kOk) {
+      sink.on_completion(id, code);
+      continue;
+    }
+    std::uint64_t count = 1;
+    for (; first_ != ended; ++first_, ++count) {
+      const Work& next = at(first_);
+      if (next.code != Code::kOk || next.id != id + count || lacks_data(next)) break;
+    }
+    sink.on_completions(id, count);
   }
   return {};
 }

@@ -346,4 +346,9 @@ void TcpPath::on_completion(std::uint64_t id, Code code) noexcept {
   events().on_completion(*this, id, code);
 }
 
+void TcpPath::on_completions(std::uint64_t first, std::uint64_t count) noexcept {
+  shared_.traffic.ended.add(count);
+  events().on_completions(*this, first, count);
+}
+
 }  // namespace fairlead::tcp_fallback

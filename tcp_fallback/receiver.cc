@@ -242,12 +242,14 @@ std::string_view Receiver::begin_read_data(const Frame& frame) noexcept {
 std::string_view Receiver::on_ack(const Frame& frame, Sink& sink) noexcept {
   const auto through = requests_.find_sent(frame.seq);
   if (!through) return "an acknowledgement of nothing that was sent";
+  const auto theirs_of = [&](std::uint64_t seq) { return seq == *through ? frame.code : Code::kOk; };
+  const auto lacks_data = [](const Request& request) {
+    return request.kind == OpKind::kRead && request.received != request.length;
+  };
   while (!stopped_ && requests_.first() <= *through) {
     const Request& request = requests_.at(requests_.first());
-    const Code theirs = requests_.first() == *through ? frame.code : Code::kOk;
-    if (request.kind == OpKind::kRead && theirs == Code::kOk && request.received != request.length) {
-      return "an acknowledged read without its data";
-    }
+    const Code theirs = theirs_of(requests_.first());
+    if (theirs == Code::kOk && lacks_data(request)) return "an acknowledged read without its data";
     if (theirs != Code::kOk && !requests_.may_end_with(request, theirs)) {
       return "an acknowledgement with a code that its request cannot end with";
     }
@@ -255,7 +257,17 @@ std::string_view Receiver::on_ack(const Frame& frame, Sink& sink) noexcept {
     const Code code = request.code != Code::kOk ? request.code : theirs;
     const std::uint64_t id = request.id;
     requests_.pop();  // first, so that the sink finds room to post
-    sink.on_completion(id, code);
+    if (code != Code::kOk) {
+      sink.on_completion(id, code);
+      continue;
+    }
+    std::uint64_t count = 1;
+    for (; requests_.first() <= *through; requests_.pop(), ++count) {
+      const Request& next = requests_.at(requests_.first());
+      const Code its = next.code != Code::kOk ? next.code : theirs_of(requests_.first());
+      if (its != Code::kOk || next.id != id + count || lacks_data(next)) break;
+    }
+    sink.on_completions(id, count);
   }
   return {};
 }

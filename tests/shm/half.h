@@ -27,7 +27,12 @@ struct Reported : Sink {
   void on_message(std::span<const std::byte> bytes) noexcept override {
     messages.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
+  std::vector<std::uint64_t> rows;  // how many were told by one call
   void on_completion(std::uint64_t id, Code code) noexcept override { completions.emplace_back(id, code); }
+  void on_completions(std::uint64_t first, std::uint64_t count) noexcept override {
+    rows.push_back(count);
+    Sink::on_completions(first, count);
+  }
 };
 
 /// The passive end's half is under test; the active end is this.

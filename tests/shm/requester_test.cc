@@ -68,6 +68,25 @@ TEST_F(ShmRequester, CompletionsComeOnceAndInOrder) {
   EXPECT_TRUE(requester_.idle());
 }
 
+TEST_F(ShmRequester, WhatEndsWellInARowIsToldTogether) {
+  for (const std::uint64_t id : {1, 2, 3, 4, 5, 6, 9}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
+  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = 2});
+  end(7);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.rows, (std::vector<std::uint64_t>{2, 3, 1})) << "but for one that failed, and another's number";
+  ASSERT_EQ(told.completions.size(), 7u);
+  EXPECT_EQ(told.completions[2], std::pair(std::uint64_t{3}, Code::kProtectionError));
+  EXPECT_EQ(told.completions[6], std::pair(std::uint64_t{9}, Code::kOk));
+}
+
+TEST_F(ShmRequester, AReadWithoutItsDataEndsARow) {
+  for (const std::uint64_t id : {1, 2}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
+  ASSERT_EQ(post(OpKind::kRead, 3, 8), 1u);
+  end(3);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "the end of a read without its data");
+  EXPECT_EQ(told.rows, std::vector<std::uint64_t>{2});
+}
+
 TEST_F(ShmRequester, MessagesBehindAWriteThatWaitsForRoomAreKept) {
   ASSERT_EQ(post(OpKind::kWrite, 0, kBytes), 1u);
   ASSERT_EQ(post(OpKind::kWrite, 1, kBytes), 1u);

@@ -125,6 +125,21 @@ TEST(Protocol, RefusedRequestsFailAlone) {
   EXPECT_TRUE(std::all_of(target.begin() + 100, target.end() - 1, [](std::byte b) { return b == std::byte{0}; }));
 }
 
+TEST(Protocol, WhatEndsWellInARowIsToldTogether) {
+  Two two;
+  two.pipe.chunk = 100'000;
+  auto source = numbered(100, 1);
+  std::vector<std::byte> target(1000);
+  const auto key = two.b.grants.grant(target, Access::kRemoteReadWrite).key;
+  for (int i = 0; i < 3; ++i) two.a.post(OpKind::kWrite, source, key);
+  two.a.post(OpKind::kWrite, source, key, 950);  // too long
+  for (int i = 0; i < 2; ++i) two.a.post(OpKind::kWrite, source, key);
+  two.run(6);
+  EXPECT_EQ(two.a.rows, (std::vector<std::uint64_t>{3, 2}));
+  ASSERT_EQ(two.a.completions.size(), 6u);
+  EXPECT_EQ(two.a.completions[3].second, Code::kProtectionError);
+}
+
 TEST(Protocol, DeregisteredInTheMiddleOfAWrite) {
   Two two;
   two.pipe.chunk = 1000;

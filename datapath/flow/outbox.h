@@ -202,7 +202,8 @@ class Outbox {
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way, std::size_t most);
   void build_request(const Way& way, TransferImpl& transfer, std::uint64_t limit);
-  void build_alone(const Way& way, TransferImpl& transfer, const Op& like, std::size_t most);
+  bool build_alone(const Way& way, TransferImpl& transfer, std::size_t most);
+  void leave_data_queue(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::optional<std::uint64_t> local_key(const Way& way, const RegisteredRange& range) noexcept;
   [[nodiscard]] bool goes_by_message(const Way& way, const Op& op) noexcept;
   bool build_staged(const Way& way, TransferImpl& transfer);

@@ -167,35 +167,43 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
   if (segments_used_ + 2 > kSegments) return false;
   const Op& first = next_op(t);
   if (goes_by_message(way, first)) return build_staged(way, t);
-  build_request(way, t, spread ? way.stripe : chunk_bytes_);
-  if (!spread && t.has_unposted()) build_alone(way, t, first, most);
+  if (spread || !build_alone(way, t, most)) build_request(way, t, spread ? way.stripe : chunk_bytes_);
   return true;
 }
 
-/// Of a batch of small pieces those that come next and are each a request as they are, between the same memories as
-/// `like`, which was built: so little is looked at for each. The last piece is not among them.
-void Outbox::build_alone(const Way& way, TransferImpl& t, const Op& like, std::size_t most) {
-  if (!t.again.empty() || t.cursor.offset != 0) return;
-  const Op* op = t.list->ops.data() + t.cursor.op;
-  const auto stands_alone = [&] {
-    if (op->remote != like.remote || op->range != like.range || op->length == 0 || op->length > chunk_bytes_)
-      return false;
-    if (t.posted_bytes + op->length == t.list->bytes) return false;
-    return op[1].remote != op->remote || op[1].offset != op->offset + op->length;
+/// Its next pieces, as far as each is a request as it is and all are between the same memories: so little is looked at
+/// for each of what is small. False: the next one is to be cut, or gathered with what follows it.
+bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
+  if (!t.again.empty() || t.cursor.offset != 0) return false;
+  const std::span<const Op> ops = t.list->ops;
+  const auto stands_alone = [&](std::size_t i) {
+    const Op& op = ops[i];
+    if (op.length == 0 || op.length > chunk_bytes_) return false;
+    return i + 1 == ops.size() || ops[i + 1].remote != op.remote || ops[i + 1].offset != op.offset + op.length;
   };
-  const RemoteRegionImpl::Key key = like.remote->key(way.peer_transport);
-  const std::uint64_t local = local_key(way, *like.range).value_or(0);
+  std::size_t i = t.cursor.op;
+  if (!stands_alone(i)) return false;
+  const Op& first = ops[i];
+  const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
+  const std::uint64_t local = local_key(way, *first.range).value_or(0);
   const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
-  for (; count_ + 1 < most && segments_used_ < kSegments && stands_alone(); ++op) {
-    ++count_;
+  for (;;) {
+    const Op& op = ops[i];
     LocalSegment& segment = segments_[segments_used_++];
-    segment = {op->data, op->length, local};
-    requests_[count_] = {0, t.list->kind, {&segment, 1}, key.address + op->offset, key.key};
-    built_[count_] = {{use, way.rail, &t, t.posted_bytes, op->length, 0}, t.cursor, false, false};
-    t.posted_bytes += op->length;
-    ++t.cursor.op;
-    share_left_ -= std::min(share_left_, op->length);
+    segment = {op.data, op.length, local};
+    requests_[count_] = {0, t.list->kind, {&segment, 1}, key.address + op.offset, key.key};
+    built_[count_] = {{use, way.rail, &t, t.posted_bytes, op.length, 0}, t.cursor, false, false};
+    t.posted_bytes += op.length;
+    t.cursor.op = ++i;
+    share_left_ -= std::min(share_left_, op.length);
+    if (t.posted_bytes == t.list->bytes) break;
+    if (count_ + 1 == most || segments_used_ == kSegments || !stands_alone(i) || ops[i].remote != first.remote ||
+        ops[i].range != first.range)
+      return true;
+    ++count_;
   }
+  leave_data_queue(way, t);
+  return true;
 }
 
 /// The next part of it, of at most `limit` bytes, which is not carried by message.
@@ -212,15 +220,20 @@ void Outbox::build_request(const Way& way, TransferImpl& t, std::uint64_t limit)
   const std::uint64_t bytes = take_segments(way, t, cursor, limit, room, false, request);
   end_data(t, bytes, cursor, built);
   share_left_ -= std::min(share_left_, bytes);
-  if (!built.leaves_queue) return;
+  if (built.leaves_queue) leave_data_queue(way, t);
+}
+
+/// The last request of its data has been built.
+void Outbox::leave_data_queue(const Way& way, TransferImpl& t) {
+  Built& built = built_[count_];
+  built.leaves_queue = true;
   t.in_data.unlink();
-  if (way.rail == 0 && may_carry_notification(way, t)) {
-    request.notify = static_cast<std::uint32_t>(t.value);
-    built.request.use = Use::kNotifyingWrite;
-    built.request.sequence = window_.take(0);
-    t.message_all_posted = true;
-    t.in_messages.unlink();
-  }
+  if (way.rail != 0 || !may_carry_notification(way, t)) return;
+  requests_[count_].notify = static_cast<std::uint32_t>(t.value);
+  built.request.use = Use::kNotifyingWrite;
+  built.request.sequence = window_.take(0);
+  t.message_all_posted = true;
+  t.in_messages.unlink();
 }
 
 /// The same by message, over a path that has no one-sided operations (staging.h).

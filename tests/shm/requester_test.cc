@@ -69,7 +69,7 @@ TEST_F(ShmRequester, CompletionsComeOnceAndInOrder) {
 }
 
 TEST_F(ShmRequester, WhatEndsWellInARowIsToldTogether) {
-  for (const std::uint64_t id : {1, 2, 3, 4, 5, 6, 9}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
+  for (const std::uint64_t id : {1u, 2u, 3u, 4u, 5u, 6u, 9u}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
   answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = 2});
   end(7);
   EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
@@ -80,7 +80,7 @@ TEST_F(ShmRequester, WhatEndsWellInARowIsToldTogether) {
 }
 
 TEST_F(ShmRequester, AReadWithoutItsDataEndsARow) {
-  for (const std::uint64_t id : {1, 2}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
+  for (const std::uint64_t id : {1u, 2u}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
   ASSERT_EQ(post(OpKind::kRead, 3, 8), 1u);
   end(3);
   EXPECT_EQ(requester_.advance(told, kTurn).reason, "the end of a read without its data");

@@ -366,8 +366,7 @@ class Store(Daemon):
             file.seek(1_000_000)
             file.write(bytes([byte[0] ^ 1]))
         server = self.serve("--store", store, metrics=True)
-        self.assertRegex(server.output, r"error: model bad: .*bad\.model is damaged: tensor \S+ does not have the CRC-32 .*"
-                                        r"it was set aside as .*bad\.model\.damaged")
+        server.wait_for(r"error: model bad: .*bad\.model is damaged: tensor \S+ does not have the CRC-32 .*it was set aside as .*bad\.model\.damaged")
         self.assertEqual(self.metric(server, "fairlead_store_damaged_total"), 1)
         self.assertEqual(sorted(os.listdir(path.parent)), ["bad.model.damaged", "good.model"])
         self.pull(server, "good")

@@ -14,6 +14,8 @@
 #include <sstream>
 
 #include "base/unique_fd.h"
+#include "verbs/soft/port/udp/udp_socket.h"
+#include "verbs/soft/wire/headers.h"
 
 namespace fairlead::soft {
 namespace {
@@ -40,6 +42,17 @@ std::string table_text(const Gid& gid, std::uint16_t port) {
     text += fmt::format("{:08X}", word);
   }
   return fmt::format("{}:{:04X}", text, port);
+}
+
+constexpr const char* kLoopback = "lo";
+
+/// Of an interface that is up; 0: there is none.
+std::uint32_t up_index(const char* name) noexcept {
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, sizeof request.ifr_name - 1);
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd || ::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP) == 0) return 0;
+  return ::if_nametoindex(name);
 }
 
 struct SocketEntry {
@@ -94,7 +107,12 @@ std::uint32_t interface_mtu(std::uint32_t index) noexcept {
 }
 
 InterfaceAddress interface_of(const Gid& gid) {
-  const bool loopback = gid.is_ipv4() && gid.ipv4() >> 24 == 127;
+  const bool loopback = gid.is_ipv4() && gid.is_loopback();
+  if (loopback) {  // most devices of one host: without the list
+    if (const std::uint32_t index = up_index(kLoopback); index != 0) {
+      return {gid, kLoopback, index, interface_mtu(index), true};
+    }
+  }
   for (InterfaceAddress& address : host_addresses()) {
     if (address.gid == gid || (loopback && address.loopback && address.gid.is_ipv4())) {
       address.gid = gid;
@@ -102,6 +120,20 @@ InterfaceAddress interface_of(const Gid& gid) {
     }
   }
   return {gid, "", 0, 0, loopback};
+}
+
+bool is_of_host(const Gid& gid) {
+  if (gid.is_loopback()) return true;
+  // Who goes to an address of its own host comes from there, but for further ones of the same network.
+  const UniqueFd fd(::socket(gid.is_ipv4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketAddress to(gid, kRoceUdpPort);
+  SocketAddress from;
+  socklen_t size = sizeof(sockaddr_in6);
+  if (fd && ::connect(fd.get(), to.get(), to.size()) == 0 && ::getsockname(fd.get(), from.get(), &size) == 0 &&
+      from.gid() == gid) {
+    return true;
+  }
+  return interface_of(gid).index != 0;
 }
 
 std::uint64_t stable_hash(const Gid& gid) noexcept {

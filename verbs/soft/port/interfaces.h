@@ -26,6 +26,10 @@ struct InterfaceAddress {
 /// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none.
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
 
+/// Whether one carries it, and so whoever has it is on this host. Waits for nobody who makes or removes interfaces, but
+/// where it is none of the first addresses: lists of them are under the lock of all that changes (rtnl).
+[[nodiscard]] bool is_of_host(const Gid& gid);
+
 /// The same number for an address in every program.
 [[nodiscard]] std::uint64_t stable_hash(const Gid& gid) noexcept;
 

@@ -94,16 +94,10 @@ bool parse_address(const std::string& text, Gid& value) {
   return ::inet_pton(AF_INET6, text.c_str(), value.bytes.data()) == 1 && !value.is_null() && value.bytes[0] != 0xff;
 }
 
-bool is_loopback(const Gid& address) {
-  Gid ipv6;
-  ipv6.bytes[15] = 1;
-  return address == ipv6 || (address.is_ipv4() && address.ipv4() >> 24 == 127);
-}
-
 bool parse_network(std::string_view text, FramePortConfig& config) {
   const std::size_t slash = text.find('/');
   if (!parse_address(std::string(text.substr(0, slash)), config.address)) return false;
-  if (is_loopback(config.address)) return false;
+  if (config.address.is_loopback()) return false;
   const unsigned most = config.address.is_ipv4() ? 32 : 128;
   config.prefix = config.address.is_ipv4() ? 24 : 64;
   return slash == std::string_view::npos ||

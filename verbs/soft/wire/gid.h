@@ -37,6 +37,11 @@ struct Gid {
     static constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(bytes.data(), kMapped.data(), kMapped.size()) == 0;
   }
+  /// 127.0.0.0/8 or ::1.
+  [[nodiscard]] bool is_loopback() const noexcept {
+    static constexpr std::array<std::uint8_t, 16> kIpv6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    return is_ipv4() ? ipv4() >> 24 == 127 : bytes == kIpv6;
+  }
   [[nodiscard]] std::uint32_t ipv4() const noexcept {
     std::uint32_t network_order;
     std::memcpy(&network_order, &bytes[12], sizeof(network_order));

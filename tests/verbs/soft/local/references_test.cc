@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,7 @@ TEST(LocalReferences, APeerThatEndsInTheMiddleBringsNothing) {
   ASSERT_EQ(::pipe(pipe), 0);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // or a test that fails leaves it
     Port a({}, address);
     a.to(b.address);
     const auto payload = pattern(kLong);

@@ -137,6 +137,20 @@ void check_settings(const Gid& address, const Gid& peer) {
   }
 }
 
+TEST(UdpPort, AddressesOfThisHostAreKnownFromOthers) {
+  for (const InterfaceAddress& each : host_addresses()) {
+    EXPECT_TRUE(is_of_host(each.gid)) << to_string(each.gid);
+    EXPECT_EQ(interface_of(each.gid).index, each.index) << to_string(each.gid);
+  }
+  EXPECT_TRUE(is_of_host(Gid::from_ipv4(0x7f080901)));
+  EXPECT_TRUE(is_of_host(ipv6_loopback()));
+  EXPECT_FALSE(is_of_host(Gid::from_ipv4(0xc0000201))) << "192.0.2.1, of no host (RFC 5737)";
+  const InterfaceAddress loopback = interface_of(Gid::from_ipv4(0x7f080901));
+  EXPECT_TRUE(loopback.loopback);
+  EXPECT_NE(loopback.mtu, 0u);
+  EXPECT_EQ(loopback.gid, Gid::from_ipv4(0x7f080901));
+}
+
 TEST(UdpPort, Ipv4PacketsHaveTheirRoutesSettings) {
   check_settings(Gid::from_ipv4(0x7f4f0001), Gid::from_ipv4(0x7f4f0002));
 }

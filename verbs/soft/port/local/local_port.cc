@@ -301,7 +301,7 @@ void LocalPort::hear_strangers() noexcept {
     const auto got = receive_packet(each.socket.get(), bytes, memory);
     if (!got && errno == EAGAIN) return now_ > each.deadline;
     const auto party = got ? decode(std::span(bytes).first(*got)) : std::nullopt;
-    const bool known = party && interface_of(party->gid).index != 0;  // packets come from who it says it is
+    const bool known = party && is_of_host(party->gid);  // packets come from who it says it is
     if (!known || !memory || links_.size() >= kMostLinks) return true;
     auto made = Link::accept(std::move(each.socket), *party, memory, terms());
     if (!made) {

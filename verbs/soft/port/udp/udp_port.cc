@@ -36,11 +36,6 @@ std::uint32_t qpn_bytes(TxBatch& batch, const TxPacket& packet) noexcept {
   return reserved_and_qpn;
 }
 
-bool is_loopback(const Gid& address) noexcept {
-  if (address.is_ipv4()) return address.ipv4() >> 24 == 127;
-  return IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(address.bytes.data()));
-}
-
 bool no_room(int error) noexcept { return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS; }
 
 // A connected socket knows its way, which saves a message a tenth of its time. But the system counts the IPv4 ids of
@@ -153,7 +148,7 @@ UdpPort::TxSocket UdpPort::open_sender(std::uint16_t port, PortUse use, const Gi
 // There are no paths to spread over, so one socket sends what is for many queue pairs with one system call.
 const UdpPort::TxSocket& UdpPort::sender_in_host(const Route& route) {
   const Gid& to = route.destination;
-  if (!is_loopback(to)) return host_socket_;
+  if (!to.is_loopback()) return host_socket_;
   const auto found = std::ranges::find(host_connected_, to, &TxSocket::peer);
   if (found != host_connected_.end()) return *found;
   if (host_connected_.size() == kMaxTxSockets) return host_socket_;
@@ -187,7 +182,7 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
                           std::uint8_t hop_limit) {
   std::erase(unsegmented_, destination);  // the way to it may be another by now
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
-  const bool in_host = is_loopback(destination) || interface_of(destination).index != 0;
+  const bool in_host = is_of_host(destination);
   if (in_host) route.peer_port = host_sender_port(destination);
   const TxSocket* chosen = in_host ? &sender_in_host(route) : sender_outward(route, flow);
   if (chosen == nullptr) return route;

@@ -23,6 +23,10 @@ Cursor first_byte(const TransferImpl& t) noexcept {
 
 const Op& next_op(const TransferImpl& t) noexcept { return t.list->ops[first_byte(t).op]; }
 
+PostedRequest::Use one_sided_use(const TransferImpl& t) noexcept {
+  return t.list->kind == OpKind::kWrite ? PostedRequest::Use::kWrite : PostedRequest::Use::kRead;
+}
+
 }  // namespace
 
 /// The transfer whose data is next; those that cannot go on are ended. Null: none, or none in this batch.
@@ -165,8 +169,7 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
   const bool spread = is_spread(way, t);
   if (spread && share_left_ == 0) return false;
   if (segments_used_ + 2 > kSegments) return false;
-  const Op& first = next_op(t);
-  if (goes_by_message(way, first)) return build_staged(way, t);
+  if (goes_by_message(way, next_op(t))) return build_staged(way, t);
   if (spread || !build_alone(way, t, most)) build_request(way, t, spread ? way.stripe : chunk_bytes_);
   return true;
 }
@@ -186,13 +189,12 @@ bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
   const Op& first = ops[i];
   const RemoteRegionImpl::Key key = first.remote->key(way.peer_transport);
   const std::uint64_t local = local_key(way, *first.range).value_or(0);
-  const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
   for (;;) {
     const Op& op = ops[i];
     LocalSegment& segment = segments_[segments_used_++];
     segment = {op.data, op.length, local};
     requests_[count_] = {0, t.list->kind, {&segment, 1}, key.address + op.offset, key.key};
-    built_[count_] = {{use, way.rail, &t, t.posted_bytes, op.length, 0}, t.cursor, false, false};
+    built_[count_] = {{one_sided_use(t), way.rail, &t, t.posted_bytes, op.length, 0}, t.cursor, false, false};
     t.posted_bytes += op.length;
     t.cursor.op = ++i;
     share_left_ -= std::min(share_left_, op.length);
@@ -209,8 +211,7 @@ bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
 /// The next part of it, of at most `limit` bytes, which is not carried by message.
 void Outbox::build_request(const Way& way, TransferImpl& t, std::uint64_t limit) {
   Built& built = built_[count_];
-  const Use use = t.list->kind == OpKind::kWrite ? Use::kWrite : Use::kRead;
-  built = {{use, way.rail, &t, 0, 0, 0}, {}, false, false};
+  built = {{one_sided_use(t), way.rail, &t, 0, 0, 0}, {}, false, false};
   WorkRequest& request = requests_[count_];
   request.kind = t.list->kind;
   request.notify.reset();

@@ -305,8 +305,8 @@ class Bench(BenchCase):
                 self.assertRegex(output, f"(?m)^{link}$")
 
     def test_batches_are_requests_of_one_transfer(self):
-        # 1,000 in batches of 7: 143 of them; each operation is a request of its own, though their memory is adjacent.
-        for op, verb in (("write", "write"), ("read", "read"), ("write+read", "write")):
+        # 1,000 in batches of 7: 143 of them.
+        for op in ("write", "read", "write+read"):
             with self.subTest(op=op):
                 words = ["--bidirectional"] if op == "write+read" else ["--op", op]
                 report = self.bench("bw", "--local", "--transport", "verbs:soft0", "--size", "64", "--depth", "30", "--batch", "7", "--footprint", "2K",

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/system/host_addresses.h"
 #include "base/unique_fd.h"
 
 namespace fairlead::verbs {
@@ -52,12 +52,8 @@ Result<AddrInfo> resolve_numeric(std::string_view text) {
 }
 
 std::uint32_t interface_of(const Address& address) {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return 0;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr) continue;
-    if (from_sockaddr(entry->ifa_addr) == address) return ::if_nametoindex(entry->ifa_name);
+  for (const HostAddress& each : list_host_addresses()) {
+    if (each.bytes == address.bytes) return each.interface;
   }
   return 0;
 }

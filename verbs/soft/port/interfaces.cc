@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -11,8 +10,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
+#include "base/system/host_addresses.h"
 #include "base/unique_fd.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/headers.h"
@@ -23,15 +24,6 @@ namespace {
 // IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4, ICRC 4.
 constexpr std::uint32_t kHeaderBytes = 64;
 constexpr std::uint32_t kMoreInIpv6 = 20;
-
-Gid gid_of(const sockaddr& address) noexcept {
-  if (address.sa_family == AF_INET) {
-    return Gid::from_ipv4(ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr));
-  }
-  Gid gid;
-  std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, gid.bytes.size());
-  return gid;
-}
 
 // An address as the kernel's tables print it: words of the machine's byte order.
 std::string table_text(const Gid& gid, std::uint16_t port) {
@@ -46,13 +38,14 @@ std::string table_text(const Gid& gid, std::uint16_t port) {
 
 constexpr const char* kLoopback = "lo";
 
-/// Of an interface that is up; 0: there is none.
-std::uint32_t up_index(const char* name) noexcept {
+/// What the system says of an interface that is up; index 0: there is none.
+InterfaceAddress up_interface(std::uint32_t index) {
   ifreq request{};
-  std::strncpy(request.ifr_name, name, sizeof request.ifr_name - 1);
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd || ::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP) == 0) return 0;
-  return ::if_nametoindex(name);
+  if (index == 0 || !fd || ::if_indextoname(index, request.ifr_name) == nullptr) return {};
+  if (::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP) == 0) return {};
+  const bool loopback = (request.ifr_flags & IFF_LOOPBACK) != 0;
+  return {{}, request.ifr_name, index, interface_mtu(index), loopback};
 }
 
 struct SocketEntry {
@@ -84,17 +77,14 @@ std::vector<SocketEntry> sockets_bound_to(const Gid& gid, std::uint16_t port) {
 
 std::vector<InterfaceAddress> host_addresses() {
   std::vector<InterfaceAddress> found;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return found;
-  for (const int family : {AF_INET, AF_INET6}) {
-    for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-      if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
-      const std::uint32_t index = ::if_nametoindex(at->ifa_name);
-      found.push_back(
-          {gid_of(*at->ifa_addr), at->ifa_name, index, interface_mtu(index), (at->ifa_flags & IFF_LOOPBACK) != 0});
-    }
+  std::map<std::uint32_t, InterfaceAddress> interfaces;
+  for (const HostAddress& address : list_host_addresses()) {
+    const auto [known, is_new] = interfaces.try_emplace(address.interface);
+    if (is_new) known->second = up_interface(address.interface);
+    if (known->second.index == 0) continue;
+    found.push_back(known->second);
+    found.back().gid.bytes = address.bytes;
   }
-  ::freeifaddrs(list);
   return found;
 }
 
@@ -109,9 +99,9 @@ std::uint32_t interface_mtu(std::uint32_t index) noexcept {
 InterfaceAddress interface_of(const Gid& gid) {
   const bool loopback = gid.is_ipv4() && gid.is_loopback();
   if (loopback) {  // most devices of one host: without the list
-    if (const std::uint32_t index = up_index(kLoopback); index != 0) {
-      return {gid, kLoopback, index, interface_mtu(index), true};
-    }
+    InterfaceAddress found = up_interface(::if_nametoindex(kLoopback));
+    found.gid = gid;
+    if (found.index != 0) return found;
   }
   for (InterfaceAddress& address : host_addresses()) {
     if (address.gid == gid || (loopback && address.loopback && address.gid.is_ipv4())) {

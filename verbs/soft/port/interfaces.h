@@ -27,7 +27,8 @@ struct InterfaceAddress {
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
 
 /// Whether one carries it, and so whoever has it is on this host. Waits for nobody who makes or removes interfaces, but
-/// where it is none of the first addresses: lists of them are under the lock of all that changes (rtnl).
+/// where it is none of a network's first addresses and the kernel lists them under the lock of all that changes (rtnl,
+/// before Linux 6.9).
 [[nodiscard]] bool is_of_host(const Gid& gid);
 
 /// The same number for an address in every program.

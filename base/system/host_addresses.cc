@@ -1,0 +1,90 @@
+#include "base/system/host_addresses.h"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "base/unique_fd.h"
+
+namespace fairlead {
+namespace {
+
+constexpr int kTries = 4;                         // a list that changed while it was made is asked for again
+constexpr std::size_t kMostInOneMessage = 65536;  // bytes; the kernel fills 32 KiB at most
+constexpr std::size_t kIpv4Bytes = 4;
+
+bool ask(int socket, int family) noexcept {
+  struct {
+    nlmsghdr header;
+    ifaddrmsg body;
+  } request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = RTM_GETADDR;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.body.ifa_family = static_cast<std::uint8_t>(family);
+  return ::send(socket, &request, sizeof request, 0) == sizeof request;
+}
+
+/// Of an interface that ends at a peer, IFA_ADDRESS is the peer's.
+std::optional<HostAddress> address_in(const nlmsghdr& message) noexcept {
+  const auto& body = *static_cast<const ifaddrmsg*>(NLMSG_DATA(&message));
+  HostAddress found{.ipv4 = body.ifa_family == AF_INET, .interface = body.ifa_index};
+  const std::size_t size = found.ipv4 ? kIpv4Bytes : found.bytes.size();
+  const rtattr* own = nullptr;
+  auto left = static_cast<unsigned>(message.nlmsg_len - NLMSG_LENGTH(sizeof body));
+  for (const rtattr* each = IFA_RTA(&body); RTA_OK(each, left); each = RTA_NEXT(each, left)) {
+    if (each->rta_type == IFA_LOCAL || (each->rta_type == IFA_ADDRESS && own == nullptr)) own = each;
+  }
+  if (own == nullptr || RTA_PAYLOAD(own) != size) return std::nullopt;
+  if (found.ipv4) found.bytes[10] = found.bytes[11] = 0xff;
+  std::memcpy(found.bytes.data() + found.bytes.size() - size, RTA_DATA(own), size);
+  return found;
+}
+
+enum class Read { kMore, kWhole, kChanged, kFailed };
+
+Read read_messages(std::span<const std::byte> bytes, std::vector<HostAddress>& found) {
+  auto left = static_cast<unsigned>(bytes.size());
+  bool changed = false;
+  for (auto* each = reinterpret_cast<const nlmsghdr*>(bytes.data()); NLMSG_OK(each, left);
+       each = NLMSG_NEXT(each, left)) {
+    changed |= (each->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+    if (each->nlmsg_type == NLMSG_ERROR) return Read::kFailed;
+    if (each->nlmsg_type == NLMSG_DONE) return changed ? Read::kChanged : Read::kWhole;
+    if (each->nlmsg_type != RTM_NEWADDR) continue;
+    if (const std::optional<HostAddress> address = address_in(*each)) found.push_back(*address);
+  }
+  return changed ? Read::kChanged : Read::kMore;
+}
+
+Read list(int family, std::vector<HostAddress>& found) {
+  const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!socket || !ask(socket.get(), family)) return Read::kFailed;
+  std::vector<std::byte> buffer(kMostInOneMessage);
+  while (true) {
+    const ssize_t got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Read::kFailed;
+    const Read read = read_messages(std::span(buffer).first(static_cast<std::size_t>(got)), found);
+    if (read != Read::kMore) return read;
+  }
+}
+
+}  // namespace
+
+std::vector<HostAddress> list_host_addresses() {
+  std::vector<HostAddress> found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    const std::size_t before = found.size();
+    for (int tries = 1; list(family, found) == Read::kChanged && tries < kTries; ++tries) found.resize(before);
+  }
+  return found;
+}
+
+}  // namespace fairlead

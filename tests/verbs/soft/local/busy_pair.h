@@ -28,6 +28,7 @@ namespace fairlead::soft::test {
 struct PairPage {
   struct BusySeat : Seat {
     std::atomic<std::uint64_t> looked_at{0}, exchanged{0};
+    std::atomic<bool> idle{false};  // nothing is under way, nor will be
   };
   std::array<BusySeat, 2> seats;
   std::atomic<bool> ends{false};  // no more is begun
@@ -159,7 +160,8 @@ class BusyEnd {
     } else {
       expect(kFirst + done.wr_id * kMost, done.imm_data, done.byte_len, "what was sent");
     }
-    if (failed_ == IBV_WC_SUCCESS && !page_.ends) receive(done.wr_id);
+    // At the end, too: the other one's last may wait for it.
+    if (failed_ == IBV_WC_SUCCESS) receive(done.wr_id);
   }
 
   PairPage& page_;
@@ -214,6 +216,7 @@ class OtherProcessEnd {
     while (end.step()) {
       if (page_->ends && end.is_idle()) break;
     }
+    page_->seats[1].idle = true;
     // It answers until it is killed, or the test has gone.
     while (end.wrong().empty() && page_->seats[0].taken) end.step();
     if (!end.wrong().empty()) std::fprintf(stderr, "the other process: %s\n", end.wrong().c_str());

@@ -105,7 +105,7 @@ TEST_F(LocalKills, WhoIsStoppedForAWhileLosesNothing) {
     ASSERT_EQ(end.failed(), IBV_WC_SUCCESS) << stop;
   }
   other.page().ends = true;
-  ASSERT_TRUE(run(end, [&] { return end.is_idle(); }));
+  ASSERT_TRUE(run(end, [&] { return end.is_idle() && other.page().seats[1].idle; }));
   EXPECT_EQ(end.end().state(), IBV_QPS_RTS);
   EXPECT_GT(end.end().counter("sent_by_reference"), 0U);
   EXPECT_GT(end.end().counter("rcvd_by_reference"), 0U);

@@ -203,8 +203,14 @@ TEST(SharedAddress, PacketsForTheDeadMeetSilence) {
     third.poll();
     ::usleep(1000);
   }
+  // Whoever had this address before may have peers that still send here.
   std::byte answer;
-  EXPECT_EQ(::recv(socket->get(), &answer, 1, MSG_DONTWAIT), -1) << "somebody answered for the dead";
+  SocketAddress from;
+  socklen_t size = sizeof(sockaddr_in6);
+  while (::recvfrom(socket->get(), &answer, 1, MSG_DONTWAIT, from.get(), &size) != -1) {
+    EXPECT_NE(from.gid(), Gid::from_verbs(first.gid())) << "somebody answered for the dead";
+    size = sizeof(sockaddr_in6);
+  }
 }
 
 TEST(SharedAddress, AForkedChildKeepsNothingAlive) {

@@ -123,7 +123,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   void on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept override;
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
   void on_notification(Path& path, std::uint32_t value) noexcept override;
-  [[nodiscard]] bool is_gathering() noexcept;
+  [[nodiscard]] bool post_lone(PathSlot& slot, TransferImpl& transfer);
   void pump();
   void pump_first();
   void pump_staged();

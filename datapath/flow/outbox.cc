@@ -63,8 +63,8 @@ void Outbox::let_go(TransferImpl& t) {
 
 void Outbox::queue(TransferImpl& t) {
   t.waits = false;
-  if (t.data_bytes() != 0) data_queue_.push_back(t.in_data);
-  if (t.has_message) messages_like(t).push_back(t.in_messages);
+  if (t.has_unposted()) data_queue_.push_back(t.in_data);
+  if (t.has_message && !t.message_all_posted) messages_like(t).push_back(t.in_messages);
   if (t.data_bytes() == 0 && !t.has_message) settle(t);
 }
 
@@ -241,8 +241,6 @@ void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::ti
   }
   settle(t);
 }
-
-void Outbox::cancel(TransferImpl& t, Clock::time_point now) { end_early(t, Code::kCancelled, "cancelled", now); }
 
 void Outbox::end_late(Clock::time_point now) {
   while (TransferImpl* t = deadlines_.pop_due(nanos(now))) {

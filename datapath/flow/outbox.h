@@ -98,10 +98,6 @@ class Outbox {
   void hold(TransferImpl& transfer);
   /// One that was held begins, behind those that were added before.
   void let_go(TransferImpl& transfer);
-  /// One that was held never begins.
-  void turn_away(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now) {
-    end_early(transfer, code, std::move(reason), now);
-  }
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
   [[nodiscard]] TransferImpl* give_back() noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return active_; }
@@ -111,6 +107,9 @@ class Outbox {
     return !data_queue_.empty() || !message_queue_.empty() || !outcomes_.empty();
   }
 
+  /// All of one that is about to be added, as one request, for it is on its way the sooner: commit() goes before add().
+  /// Empty: it is no such request, or others come first.
+  [[nodiscard]] std::span<const WorkRequest> build_lone(const Way& way, TransferImpl& transfer, std::uint64_t id);
   /// The next requests, at most `room`; valid until the next call. `first_id` is the first one's.
   [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
   /// The path took the first `accepted` of them; the others go back. Returns the bytes of data that it took.
@@ -139,8 +138,11 @@ class Outbox {
   void fenced(std::uint8_t rail);
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
 
-  /// Ends it, once its path has let go of its memory.
-  void cancel(TransferImpl& transfer, Clock::time_point now);
+  /// Ends it, once its path has let go of its memory; one that was held never begins.
+  void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
+  void cancel(TransferImpl& transfer, Clock::time_point now) {
+    end_early(transfer, Code::kCancelled, "cancelled", now);
+  }
   /// The same for all whose deadline has passed.
   void end_late(Clock::time_point now);
   /// Those, as far as there are any.
@@ -185,7 +187,6 @@ class Outbox {
   void settle(TransferImpl& transfer);
   void forget(TransferImpl& transfer) noexcept;
   void finish(TransferImpl& transfer, Code code);
-  void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
   void data_completed(const DataPart& data, Code code, std::uint32_t count = 1);
   void message_completed(const PostedRequest& request, Code code);
@@ -197,6 +198,7 @@ class Outbox {
   void rebuild_data_queue();
 
   // outbox_build.cc, outbox_data.cc
+  void begin_batch(const Way& way) noexcept;
   bool build_message(const Way& way);
   [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);

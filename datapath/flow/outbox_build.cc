@@ -15,10 +15,14 @@ constexpr std::size_t kBatchBytes = 64 * 1024;  // of messages: a path that is f
 
 }  // namespace
 
-std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
+void Outbox::begin_batch(const Way& way) noexcept {
   count_ = segments_used_ = message_bytes_ = 0;
   share_left_ = way.share;
   known_ = {};
+}
+
+std::span<const WorkRequest> Outbox::build(const Way& way, std::size_t room, std::uint64_t first_id) {
+  begin_batch(way);
   const std::size_t most = std::min(room, kBatch);
   while (count_ < most && message_bytes_ < kBatchBytes) {
     const bool may_tell = way.rail == 0 && !(message_queue_.empty() && outcomes_.empty());
@@ -171,12 +175,12 @@ bool Outbox::build_message(const Way& way) {
   return true;
 }
 
-/// Its last write may take the notification along: one request, and on the wire one packet, instead of two.
+/// Its last write may take the notification along, if all before it is placed or on the way: one request, and on the
+/// wire one packet, instead of two.
 bool Outbox::may_carry_notification(const Way& way, const TransferImpl& t) noexcept {
   return way.can->write_notifies && !t.by_message && t.has_message && !t.has_bytes() &&
-         t.list->kind == OpKind::kWrite && t.comes_before_next() &&
-         t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ && !message_queue_.empty() &&
-         message_queue_.front() == &t && window_.open();
+         t.list->kind == OpKind::kWrite && t.value <= std::numeric_limits<std::uint32_t>::max() && !holding_ &&
+         (message_queue_.empty() || message_queue_.front() == &t) && window_.open();
 }
 
 }  // namespace fairlead::datapath

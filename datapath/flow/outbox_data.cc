@@ -174,6 +174,17 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
   return true;
 }
 
+std::span<const WorkRequest> Outbox::build_lone(const Way& way, TransferImpl& t, std::uint64_t id) {
+  if (has_backlog() || t.list == nullptr || t.list->ops.size() != 1) return {};
+  if (t.has_message && !may_carry_notification(way, t)) return {};
+  const Op& op = t.list->ops.front();
+  begin_batch(way);
+  if (op.remote->is_gone() || goes_by_message(way, op) || !build_alone(way, t, 1)) return {};
+  requests_[0].id = id;
+  count_ = 1;
+  return {requests_, count_};
+}
+
 /// Its next pieces, as far as each is a request as it is and all are between the same memories: so little is looked at
 /// for each of what is small. False: the next one is to be cut, or gathered with what follows it.
 bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
@@ -229,7 +240,7 @@ void Outbox::leave_data_queue(const Way& way, TransferImpl& t) {
   Built& built = built_[count_];
   built.leaves_queue = true;
   t.in_data.unlink();
-  if (way.rail != 0 || !may_carry_notification(way, t)) return;
+  if (way.rail != 0 || !t.comes_before_next() || !may_carry_notification(way, t)) return;
   requests_[count_].notify = static_cast<std::uint32_t>(t.value);
   built.request.use = Use::kNotifyingWrite;
   built.request.sequence = window_.take(0);

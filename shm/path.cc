@@ -295,7 +295,7 @@ bool ShmPath::report_end() noexcept {
   }
   while (!requester_.idle()) {
     const auto [id, code] = requester_.take_first();
-    on_completion(id, code);
+    on_completion({id, code});
     happened = true;
   }
   return happened;
@@ -342,14 +342,9 @@ void ShmPath::on_message(std::span<const std::byte> bytes) noexcept {
   events().on_message(*this, bytes);
 }
 
-void ShmPath::on_completion(std::uint64_t id, Code code) noexcept {
-  context_.traffic.ended.add();
-  events().on_completion(*this, id, code);
-}
-
-void ShmPath::on_completions(std::uint64_t first, std::uint64_t count) noexcept {
-  context_.traffic.ended.add(count);
-  events().on_completions(*this, first, count);
+void ShmPath::on_completion(const datapath::Ended& ended) noexcept {
+  context_.traffic.ended.add(ended.count);
+  events().on_completion(*this, ended);
 }
 
 }  // namespace fairlead::shm

@@ -91,8 +91,7 @@ class ShmPath final : public datapath::Path, private Sink {
   [[nodiscard]] Side& theirs() const noexcept { return segment_->sides[active_ ? 1 : 0]; }
 
   void on_message(std::span<const std::byte> bytes) noexcept override;
-  void on_completion(std::uint64_t id, Code code) noexcept override;
-  void on_completions(std::uint64_t first, std::uint64_t count) noexcept override;
+  void on_completion(const datapath::Ended& ended) noexcept override;
 
   Context& context_;
   const bool active_, urgent_;

@@ -383,20 +383,14 @@ std::string_view Requester::report(std::uint64_t ended, Sink& sink, Advance& out
     const Work& work = at(first_);
     if (lacks_data(work)) return "the end of a read without its data";
     if (work.kind == OpKind::kWrite && work.refused) ++reported_refusals_;
-    const std::uint64_t id = work.id;
-    const Code code = work.code;
+    datapath::Ended row{work.id, work.code};
     ++first_;  // before, so that the user finds room to post
     outcome.happened = true;
-    if (code != Code::kOk) {
-      sink.on_completion(id, code);
-      continue;
-    }
-    std::uint64_t count = 1;
-    for (; first_ != ended; ++first_, ++count) {
+    for (; row.code == Code::kOk && first_ != ended; ++first_, ++row.count) {
       const Work& next = at(first_);
-      if (next.code != Code::kOk || next.id != id + count || lacks_data(next)) break;
+      if (next.code != Code::kOk || next.id != row.first + row.count || lacks_data(next)) break;
     }
-    sink.on_completions(id, count);
+    sink.on_completion(row);
   }
   return {};
 }

@@ -30,11 +30,7 @@ namespace fairlead::shm {
 class Sink {
  public:
   virtual void on_message(std::span<const std::byte> bytes) noexcept = 0;
-  virtual void on_completion(std::uint64_t id, Code code) noexcept = 0;
-  /// As datapath::PathEvents::on_completions().
-  virtual void on_completions(std::uint64_t first, std::uint64_t count) noexcept {
-    for (std::uint64_t id = first; id != first + count; ++id) on_completion(id, Code::kOk);
-  }
+  virtual void on_completion(const datapath::Ended& ended) noexcept = 0;
 
  protected:
   ~Sink() = default;

@@ -232,7 +232,7 @@ bool TcpPath::report_end() noexcept {
     const Code code = request.code != Code::kOk ? request.code : Code::kAborted;
     const std::uint64_t id = request.id;
     requests_.pop();
-    on_completion(id, code);
+    on_completion({id, code});
     happened = true;
   }
   return happened;
@@ -341,14 +341,9 @@ void TcpPath::on_message(std::span<const std::byte> bytes) noexcept {
   events().on_message(*this, bytes);
 }
 
-void TcpPath::on_completion(std::uint64_t id, Code code) noexcept {
-  shared_.traffic.ended.add();
-  events().on_completion(*this, id, code);
-}
-
-void TcpPath::on_completions(std::uint64_t first, std::uint64_t count) noexcept {
-  shared_.traffic.ended.add(count);
-  events().on_completions(*this, first, count);
+void TcpPath::on_completion(const datapath::Ended& ended) noexcept {
+  shared_.traffic.ended.add(ended.count);
+  events().on_completion(*this, ended);
 }
 
 }  // namespace fairlead::tcp_fallback

@@ -101,8 +101,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   void disconnect() noexcept;
 
   void on_message(std::span<const std::byte> bytes) noexcept override;
-  void on_completion(std::uint64_t id, Code code) noexcept override;
-  void on_completions(std::uint64_t first, std::uint64_t count) noexcept override;
+  void on_completion(const datapath::Ended& ended) noexcept override;
 
   Shared& shared_;
   const datapath::PathRole role_;

@@ -255,19 +255,14 @@ std::string_view Receiver::on_ack(const Frame& frame, Sink& sink) noexcept {
     }
     if (request.kind == OpKind::kWrite && theirs != Code::kOk) requests_.count_refusal();
     const Code code = request.code != Code::kOk ? request.code : theirs;
-    const std::uint64_t id = request.id;
+    datapath::Ended row{request.id, code};
     requests_.pop();  // first, so that the sink finds room to post
-    if (code != Code::kOk) {
-      sink.on_completion(id, code);
-      continue;
-    }
-    std::uint64_t count = 1;
-    for (; requests_.first() <= *through; requests_.pop(), ++count) {
+    for (; row.code == Code::kOk && requests_.first() <= *through; requests_.pop(), ++row.count) {
       const Request& next = requests_.at(requests_.first());
       const Code its = next.code != Code::kOk ? next.code : theirs_of(requests_.first());
-      if (its != Code::kOk || next.id != id + count || lacks_data(next)) break;
+      if (its != Code::kOk || next.id != row.first + row.count || lacks_data(next)) break;
     }
-    sink.on_completions(id, count);
+    sink.on_completion(row);
   }
   return {};
 }

@@ -37,7 +37,7 @@ enum class OpKind : std::uint8_t { kWrite, kRead, kMessage };
 /// that a message's bytes are copied by post(). One remote range, contiguous, sum of the segments long. Any length:
 /// what is longer than the device takes is split. Zero length is allowed.
 struct WorkRequest {
-  std::uint64_t id = 0;  // returned in on_completion
+  std::uint64_t id = 0;  // given back as Ended::first
   OpKind kind = OpKind::kWrite;
   std::span<const LocalSegment> local;
   std::uint64_t remote_address = 0;  // unused for messages
@@ -49,20 +49,23 @@ struct WorkRequest {
 
 class Path;
 
+/// Work requests that have ended alike: of one, or of a row of ids that all did well.
+struct Ended {
+  std::uint64_t first = 0;  // WorkRequest::id
+  Code code = Code::kOk;
+  std::uint64_t count = 1;  // 1 unless `code` is kOk
+};
+
 /// What a path tells its user, from inside Endpoint::poll() (never from inside post(), close() or connect()).
 /// The user may post to any path of the endpoint from within these calls.
 class PathEvents {
  public:
   /// connect() has succeeded as far as this end can see; post() is allowed.
   virtual void on_ready(Path& path) noexcept = 0;
-  /// Work request `id` has ended: kOk = placed (write, message: at the target; read: here); the memory is free.
+  /// kOk = placed (write, message: at the target; read: here); the memory is free.
   /// Once per accepted request, in the order of posting within a kind. After a path went down: kAborted for the
   /// innocents, the cause for the culprit where it is known (kProtectionError, kUnavailable).
-  virtual void on_completion(Path& path, std::uint64_t id, Code code) noexcept = 0;
-  /// As `count` calls of on_completion with kOk, for the ids from `first` on: what ended together may be told together.
-  virtual void on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept {
-    for (std::uint64_t id = first; id != first + count; ++id) on_completion(path, id, Code::kOk);
-  }
+  virtual void on_completion(Path& path, const Ended& ended) noexcept = 0;
   /// A message arrived; `bytes` are valid during the call only. Messages of one path arrive in order, never doubled.
   virtual void on_message(Path& path, std::span<const std::byte> bytes) noexcept = 0;
   /// A write with a notification was placed. In order with messages, never doubled.

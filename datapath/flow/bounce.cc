@@ -93,7 +93,7 @@ void Bounce::begin_piece(Outbox& outbox, Job& job, DeviceStaging& staging, std::
 
 void Bounce::go_on(Outbox& outbox, Piece& piece, Clock::time_point now) {
   if (piece.state == Piece::State::kOnPath && !piece.job->goes_on() && !std::exchange(piece.cancelled, true)) {
-    outbox.cancel(*piece.carried, now);
+    outbox.end_early(*piece.carried, now);
   }
   if (piece.state == Piece::State::kCopied) {
     if (!piece.job->goes_on()) return end(piece);

@@ -178,44 +178,42 @@ void Flow::send_consumed() {
 
 // ---- from the path -------------------------------------------------------------------------------------------------
 
-void Flow::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
-  PathSlot* slot = paths_.find(path);
-  if (slot == nullptr) return;
-  dirty_ = true;
-  if (code == Code::kOk) alive_ = true;
-  if (id == kProbeId) return slot->on_probe(code);
-  slot->moved = true;
-  const std::optional<PostedRequest> request = slot->in_flight.end(id);
-  if (!request) return;
-  if (request->use == PostedRequest::Use::kMeasure) return slot->on_measured(*request, code, user_.now());
-  slot->carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
-  if (!rails_.empty()) first_share_.ended(request->bytes, user_.now());
-  // Turned away behind a write that was refused (tcp). It has a number, which the other end waits for: on this path
-  // there is no going on.
-  if (code == Code::kAborted && request->use == PostedRequest::Use::kStagedOperation && slot == paths_.in_use() &&
-      !slot->down) {
-    paths_.on_down(*slot, code, "an operation by message came behind a write that was refused");
-  }
-  request_ended(*request, code);
-}
-
-/// Small pieces of a batch are told of together.
-void Flow::on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept {
-  const std::uint64_t behind = first + count;
-  for (std::uint64_t id = first; id != behind;) {
+void Flow::on_completion(Path& path, const Ended& ended) noexcept {
+  const std::uint64_t behind = ended.first + ended.count;
+  for (std::uint64_t id = ended.first; id != behind;) {
     PathSlot* slot = paths_.find(path);
     if (slot == nullptr) return;
+    dirty_ = true;
+    if (ended.code == Code::kOk) alive_ = true;
+    // Small pieces of one transfer are told of together.
     PostedRequest data;
-    const std::uint32_t parts = slot->in_flight.end_data(id, behind, data);
+    const std::uint32_t parts = ended.code == Code::kOk ? slot->in_flight.end_data(id, behind, data) : 0;
     if (parts == 0) {
-      on_completion(path, id++, Code::kOk);
+      one_completed(*slot, id++, ended.code);
       continue;
     }
     id += parts;
-    dirty_ = alive_ = slot->moved = slot->carried = true;
+    slot->moved = slot->carried = true;
     if (!rails_.empty()) first_share_.ended(data.bytes, user_.now());
     outbox_.completed(data, Code::kOk, parts);
   }
+}
+
+void Flow::one_completed(PathSlot& slot, std::uint64_t id, Code code) {
+  if (id == kProbeId) return slot.on_probe(code);
+  slot.moved = true;
+  const std::optional<PostedRequest> request = slot.in_flight.end(id);
+  if (!request) return;
+  if (request->use == PostedRequest::Use::kMeasure) return slot.on_measured(*request, code, user_.now());
+  slot.carried |= code == Code::kOk && request->use != PostedRequest::Use::kControl;
+  if (!rails_.empty()) first_share_.ended(request->bytes, user_.now());
+  // Turned away behind a write that was refused (tcp). It has a number, which the other end waits for: on this path
+  // there is no going on.
+  if (code == Code::kAborted && request->use == PostedRequest::Use::kStagedOperation && &slot == paths_.in_use() &&
+      !slot.down) {
+    paths_.on_down(slot, code, "an operation by message came behind a write that was refused");
+  }
+  request_ended(*request, code);
 }
 
 void Flow::request_ended(const PostedRequest& request, Code code) {

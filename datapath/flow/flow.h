@@ -119,8 +119,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
 
  private:
   // flow.cc
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
-  void on_completions(Path& path, std::uint64_t first, std::uint64_t count) noexcept override;
+  void on_completion(Path& path, const Ended& ended) noexcept override;
+  void one_completed(PathSlot& slot, std::uint64_t id, Code code);
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
   void on_notification(Path& path, std::uint32_t value) noexcept override;
   [[nodiscard]] bool post_lone(PathSlot& slot, TransferImpl& transfer);

@@ -231,7 +231,7 @@ TransferImpl* Outbox::give_back() noexcept {
   return oldest;
 }
 
-void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::time_point now) {
+void Outbox::end_early(TransferImpl& t, Clock::time_point now, Code code, std::string reason) {
   if (!t.active || t.failure != Code::kOk) return;
   t.failure = code;
   t.reason = std::move(reason);
@@ -244,8 +244,8 @@ void Outbox::end_early(TransferImpl& t, Code code, std::string reason, Clock::ti
 
 void Outbox::end_late(Clock::time_point now) {
   while (TransferImpl* t = deadlines_.pop_due(nanos(now))) {
-    end_early(*t, Code::kDeadlineExceeded,
-              fmt::format("the deadline passed with {} of {} bytes placed", t->done_bytes, t->data_bytes()), now);
+    end_early(*t, now, Code::kDeadlineExceeded,
+              fmt::format("the deadline passed with {} of {} bytes placed", t->done_bytes, t->data_bytes()));
   }
 }
 

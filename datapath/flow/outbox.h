@@ -139,10 +139,8 @@ class Outbox {
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
 
   /// Ends it, once its path has let go of its memory; one that was held never begins.
-  void end_early(TransferImpl& transfer, Code code, std::string reason, Clock::time_point now);
-  void cancel(TransferImpl& transfer, Clock::time_point now) {
-    end_early(transfer, Code::kCancelled, "cancelled", now);
-  }
+  void end_early(TransferImpl& transfer, Clock::time_point now, Code code = Code::kCancelled,
+                 std::string reason = "cancelled");
   /// The same for all whose deadline has passed.
   void end_late(Clock::time_point now);
   /// Those, as far as there are any.

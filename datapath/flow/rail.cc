@@ -97,15 +97,21 @@ void Rail::on_down(Path& path, Code code, std::string_view reason) noexcept {
   user_.rail_moved(false);
 }
 
-void Rail::on_completion(Path& path, std::uint64_t id, Code code) noexcept {
-  PathSlot* slot = paths_.find(path);
-  if (slot == nullptr) return;
-  user_.rail_moved(code == Code::kOk);
-  if (id == kProbeId) return slot->on_probe(code);
-  slot->moved = true;
-  const std::optional<PostedRequest> request = slot->in_flight.end(id);
+void Rail::on_completion(Path& path, const Ended& ended) noexcept {
+  for (std::uint64_t i = 0; i < ended.count; ++i) {
+    PathSlot* slot = paths_.find(path);
+    if (slot == nullptr) return;
+    user_.rail_moved(ended.code == Code::kOk);
+    one_completed(*slot, ended.first + i, ended.code);
+  }
+}
+
+void Rail::one_completed(PathSlot& slot, std::uint64_t id, Code code) {
+  if (id == kProbeId) return slot.on_probe(code);
+  slot.moved = true;
+  const std::optional<PostedRequest> request = slot.in_flight.end(id);
   if (!request || request->use == PostedRequest::Use::kControl) return;
-  slot->carried |= code == Code::kOk;
+  slot.carried |= code == Code::kOk;
   share_.ended(request->bytes, host_.now());
   user_.rail_ended(*request, code);
 }

@@ -58,7 +58,8 @@ class Rail final : public PathEvents, private PathUser {
 
  private:
   void on_ready(Path& path) noexcept override;
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_completion(Path& path, const Ended& ended) noexcept override;
+  void one_completed(PathSlot& slot, std::uint64_t id, Code code);
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
   void on_notification(Path& path, std::uint32_t value) noexcept override;
   void on_down(Path& path, Code code, std::string_view reason) noexcept override;

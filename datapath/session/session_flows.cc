@@ -71,7 +71,7 @@ void SessionImpl::begin_followers() {
     Outbox& outbox = flow_of(t->traffic).outbox();
     const Status lost = is_lost_with(before);
     if (!lost.ok()) {
-      outbox.end_early(*t, lost.code(), lost.message(), now());  // and lets go of `before`
+      outbox.end_early(*t, now(), lost.code(), lost.message());  // and lets go of `before`
     } else {
       t->after = nullptr;
       outbox.let_go(*t);

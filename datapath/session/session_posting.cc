@@ -73,7 +73,7 @@ void SessionImpl::submit(TransferImpl& transfer) {
 void SessionImpl::request_cancel(TransferImpl& transfer) {
   add_reference(transfer);
   host_->lane().submit([self = self(), &transfer] {
-    if (transfer.active) self->flow_of(transfer.traffic).outbox().cancel(transfer, self->now());
+    if (transfer.active) self->flow_of(transfer.traffic).outbox().end_early(transfer, self->now());
     drop_reference(transfer);
   });
 }

@@ -94,9 +94,11 @@ void End::on_ready(Path& which) noexcept {
   ++ready;
 }
 
-void End::on_completion(Path&, std::uint64_t id, Code code) noexcept {
-  completions.emplace_back(id, code);
-  if (completion_hook) completion_hook(id, code);
+void End::on_completion(Path&, const datapath::Ended& ended) noexcept {
+  for (std::uint64_t id = ended.first; id != ended.first + ended.count; ++id) {
+    completions.emplace_back(id, ended.code);
+    if (completion_hook) completion_hook(id, ended.code);
+  }
 }
 
 void End::on_message(Path&, std::span<const std::byte> bytes) noexcept {

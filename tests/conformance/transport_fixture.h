@@ -106,7 +106,7 @@ class End : public datapath::PathEvents {
   std::function<void(std::uint64_t, Code)> completion_hook;      // beside recording
 
   void on_ready(Path& path) noexcept override;
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override;
+  void on_completion(Path& path, const datapath::Ended& ended) noexcept override;
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override;
   void on_notification(Path& path, std::uint32_t value) noexcept override;
   void on_down(Path& path, Code code, std::string_view reason) noexcept override;

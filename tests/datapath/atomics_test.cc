@@ -203,14 +203,14 @@ TEST_F(AtomicsOfOurs, SayTheSameTicketAgainOnTheNextPath) {
 
 TEST_F(AtomicsOfOurs, AreCancelledOnlyWhileThePeerCannotHaveThem) {
   TransferImpl& waiting = add();
-  outbox.cancel(waiting, {});
+  outbox.end_early(waiting, {});
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].code, Code::kCancelled);
   TransferImpl& posted = add();
   const auto said = post();
   ASSERT_EQ(said.size(), 1u);
   arrive_all();
-  outbox.cancel(posted, {});
+  outbox.end_early(posted, {});
   EXPECT_EQ(ended.size(), 1u);
   EXPECT_FALSE(outbox.stuck()) << "no path need be given up for it";
   ASSERT_TRUE(hear(said[0].total, 5));
@@ -219,7 +219,7 @@ TEST_F(AtomicsOfOurs, AreCancelledOnlyWhileThePeerCannotHaveThem) {
   // Cancelled, and then the path was lost with it: the fence tells.
   TransferImpl& lost = add();
   (void)post();
-  outbox.cancel(lost, {});
+  outbox.end_early(lost, {});
   abort_all();
   EXPECT_EQ(ended.size(), 2u);
   ASSERT_TRUE(outbox.apply_received(1, why)) << why;

@@ -118,8 +118,8 @@ TEST_F(SpreadTest, ACancelledWriteEndsWithTheFenceAndAReadAtOnce) {
   second.share = 10'000;
   add(w, r);
   ASSERT_EQ(post_second(), 6u);
-  outbox.cancel(w, {});
-  outbox.cancel(r, {});
+  outbox.end_early(w, {});
+  outbox.end_early(r, {});
   for (std::uint64_t id = 1; id <= 6; ++id) end_second(id, Code::kAborted);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].transfer, &r);

@@ -297,8 +297,8 @@ TEST_F(OutboxTest, WhatIsCancelledEndsOnceItsMemoryIsFree) {
   add(posted);
   ASSERT_EQ(post().size(), 1u);
   add(queued);
-  outbox.cancel(posted, kNow);
-  outbox.cancel(queued, kNow);
+  outbox.end_early(posted, kNow);
+  outbox.end_early(queued, kNow);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].transfer, &queued);
   EXPECT_EQ(ended[0].code, Code::kCancelled);
@@ -310,7 +310,7 @@ TEST_F(OutboxTest, WhatIsCancelledEndsOnceItsMemoryIsFree) {
   ASSERT_EQ(ended.size(), 2u);
   EXPECT_EQ(ended[1].code, Code::kCancelled);
   EXPECT_FALSE(outbox.stuck());
-  outbox.cancel(posted, kNow);
+  outbox.end_early(posted, kNow);
   EXPECT_EQ(ended.size(), 2u) << "what has ended cannot be cancelled";
 }
 
@@ -318,7 +318,7 @@ TEST_F(OutboxTest, ACancelledReadThatThePathLeftUndoneEndsAtOnce) {
   TransferImpl& t = transfer(OpKind::kRead, {10});
   add(t);
   ASSERT_EQ(post().size(), 1u);
-  outbox.cancel(t, kNow);
+  outbox.end_early(t, kNow);
   complete(1, Code::kAborted);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].code, Code::kCancelled);
@@ -328,7 +328,7 @@ TEST_F(OutboxTest, WhatIsPlacedBeforeItCouldBeCancelledIsDone) {
   TransferImpl& t = transfer(OpKind::kWrite, {10});
   add(t);
   ASSERT_EQ(post().size(), 1u);
-  outbox.cancel(t, kNow);
+  outbox.end_early(t, kNow);
   complete(1);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].code, Code::kOk);
@@ -352,9 +352,9 @@ TEST_F(OutboxTest, TheOldestThatIsStuckIsTheOneToWaitFor) {
   TransferImpl* made[3];
   for (TransferImpl*& t : made) add(*(t = &transfer(OpKind::kWrite, {10})));
   ASSERT_EQ(post().size(), 3u);
-  outbox.cancel(*made[1], kNow);
-  outbox.cancel(*made[0], kNow + std::chrono::seconds(1));
-  outbox.cancel(*made[1], kNow + std::chrono::seconds(2));
+  outbox.end_early(*made[1], kNow);
+  outbox.end_early(*made[0], kNow + std::chrono::seconds(1));
+  outbox.end_early(*made[1], kNow + std::chrono::seconds(2));
   EXPECT_EQ(outbox.stuck().value().since, kNow);
   complete(2);
   EXPECT_EQ(outbox.stuck().value().since, kNow + std::chrono::seconds(1));
@@ -386,7 +386,7 @@ TEST_F(OutboxTest, ACancelledTransferWhoseNotificationMayHaveArrivedWaitsForTheF
     TransferImpl& t = notification();
     add(t);
     ASSERT_EQ(post().size(), 1u);
-    outbox.cancel(t, kNow);
+    outbox.end_early(t, kNow);
     abort_all();
     EXPECT_TRUE(ended.empty());
     ASSERT_TRUE(outbox.apply_received(before + (arrived ? 1 : 0), why)) << why;
@@ -402,8 +402,8 @@ TEST_F(OutboxTest, ACancelledTransferWhoseNotificationMayHaveArrivedHasAnUnknown
   add(on_the_path);
   ASSERT_EQ(post().size(), 1u);
   add(not_posted);
-  outbox.cancel(on_the_path, kNow);
-  outbox.cancel(not_posted, kNow);
+  outbox.end_early(on_the_path, kNow);
+  outbox.end_early(not_posted, kNow);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].code, Code::kCancelled) << "nothing of it was on the path";
   abort_all();

@@ -21,7 +21,7 @@ using What = PathEvent;
 /// The paths here tell nobody.
 class Nobody final : public PathEvents {
   void on_ready(Path&) noexcept override {}
-  void on_completion(Path&, std::uint64_t, Code) noexcept override {}
+  void on_completion(Path&, const Ended&) noexcept override {}
   void on_message(Path&, std::span<const std::byte>) noexcept override {}
   void on_notification(Path&, std::uint32_t) noexcept override {}
   void on_down(Path&, Code, std::string_view) noexcept override {}

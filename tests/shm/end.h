@@ -68,7 +68,9 @@ struct End : datapath::PathEvents {
   }
 
   void on_ready(datapath::Path&) noexcept override { ++ready; }
-  void on_completion(datapath::Path&, std::uint64_t, Code code) noexcept override { codes.push_back(code); }
+  void on_completion(datapath::Path&, const datapath::Ended& ended) noexcept override {
+    codes.insert(codes.end(), ended.count, ended.code);
+  }
   void on_message(datapath::Path&, std::span<const std::byte>) noexcept override { ++messages; }
   void on_notification(datapath::Path&, std::uint32_t) noexcept override {}
   void on_down(datapath::Path&, Code code, std::string_view) noexcept override {

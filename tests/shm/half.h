@@ -28,10 +28,9 @@ struct Reported : Sink {
     messages.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   std::vector<std::uint64_t> rows;  // how many were told by one call
-  void on_completion(std::uint64_t id, Code code) noexcept override { completions.emplace_back(id, code); }
-  void on_completions(std::uint64_t first, std::uint64_t count) noexcept override {
-    rows.push_back(count);
-    Sink::on_completions(first, count);
+  void on_completion(const datapath::Ended& ended) noexcept override {
+    if (ended.code == Code::kOk) rows.push_back(ended.count);
+    for (std::uint64_t i = 0; i < ended.count; ++i) completions.emplace_back(ended.first + i, ended.code);
   }
 };
 

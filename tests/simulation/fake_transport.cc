@@ -437,19 +437,15 @@ bool FakePath::poll() {
     refusals_known_ += code == Code::kProtectionError && operation.kind == OpKind::kWrite ? 1 : 0;
     outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
     did = true;
-    if (code == Code::kOk) {
-      std::uint64_t count = 1;
-      const auto follows = [&] {
-        if (i == outstanding_.size()) return false;
-        const Operation& next = outstanding_[i];
-        return next.id == id + count && next.ended && next.code == Code::kOk &&
-               !aborted_[static_cast<std::size_t>(next.kind)] && is_first(i);
-      };
-      for (; follows(); ++count) outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
-      events().on_completions(*this, id, count);
-    } else {
-      events().on_completion(*this, id, code);
-    }
+    datapath::Ended row{id, code};
+    const auto follows = [&] {
+      if (row.code != Code::kOk || i == outstanding_.size()) return false;
+      const Operation& next = outstanding_[i];
+      return next.id == row.first + row.count && next.ended && next.code == Code::kOk &&
+             !aborted_[static_cast<std::size_t>(next.kind)] && is_first(i);
+    };
+    for (; follows(); ++row.count) outstanding_.erase(outstanding_.begin() + static_cast<std::ptrdiff_t>(i));
+    events().on_completion(*this, row);
     i = 0;  // whatever it led to
   }
   return did;

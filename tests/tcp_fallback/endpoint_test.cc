@@ -35,7 +35,9 @@ struct Recorder : datapath::PathEvents {
   const Path* last = nullptr;  // that had one
 
   void on_ready(Path&) noexcept override { ++ready; }
-  void on_completion(Path&, std::uint64_t, Code code) noexcept override { completions.push_back(code); }
+  void on_completion(Path&, const datapath::Ended& ended) noexcept override {
+    completions.insert(completions.end(), ended.count, ended.code);
+  }
   void on_message(Path& path, std::span<const std::byte>) noexcept override {
     ++messages;
     last = &path;

@@ -35,9 +35,11 @@ class EventLog : public datapath::PathEvents {
     ++ready[&path];
     if (ready_hook) ready_hook(path);
   }
-  void on_completion(Path& path, std::uint64_t id, Code code) noexcept override {
-    completions.push_back({id, code});
-    if (completion_hook) completion_hook(path, id, code);
+  void on_completion(Path& path, const datapath::Ended& ended) noexcept override {
+    for (std::uint64_t id = ended.first; id != ended.first + ended.count; ++id) {
+      completions.push_back({id, ended.code});
+      if (completion_hook) completion_hook(path, id, ended.code);
+    }
   }
   void on_message(Path& path, std::span<const std::byte> bytes) noexcept override {
     messages.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -279,11 +279,7 @@ void Connection::report() noexcept {
     shared_.traffic.ended.add(done->count);
     shared_.traffic.bytes_sent.add(done->sent);
     shared_.traffic.bytes_received.add(done->received);
-    if (done->code == Code::kOk) {
-      path_.events().on_completions(path_, done->first, done->count);
-    } else {
-      path_.events().on_completion(path_, done->first, done->code);
-    }
+    path_.events().on_completion(path_, {done->first, done->code, done->count});
   }
 }
 

@@ -4,7 +4,6 @@
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -47,33 +46,35 @@ std::optional<HostAddress> address_in(const nlmsghdr& message) noexcept {
   return found;
 }
 
-enum class Read { kMore, kWhole, kChanged, kFailed };
+enum class Read { kMore, kEnd, kFailed };
 
-Read read_messages(std::span<const std::byte> bytes, std::vector<HostAddress>& found) {
+Read read_messages(std::span<const std::byte> bytes, std::vector<HostAddress>& found, bool& changed) {
   auto left = static_cast<unsigned>(bytes.size());
-  bool changed = false;
   for (auto* each = reinterpret_cast<const nlmsghdr*>(bytes.data()); NLMSG_OK(each, left);
        each = NLMSG_NEXT(each, left)) {
     changed |= (each->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
     if (each->nlmsg_type == NLMSG_ERROR) return Read::kFailed;
-    if (each->nlmsg_type == NLMSG_DONE) return changed ? Read::kChanged : Read::kWhole;
+    if (each->nlmsg_type == NLMSG_DONE) return Read::kEnd;
     if (each->nlmsg_type != RTM_NEWADDR) continue;
     if (const std::optional<HostAddress> address = address_in(*each)) found.push_back(*address);
   }
-  return changed ? Read::kChanged : Read::kMore;
+  return Read::kMore;
 }
 
-Read list(int family, std::vector<HostAddress>& found) {
+/// To its end, whatever changes meanwhile; whether something did.
+bool list(int family, std::vector<HostAddress>& found) {
   const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!socket || !ask(socket.get(), family)) return Read::kFailed;
+  if (!socket || !ask(socket.get(), family)) return false;
   std::vector<std::byte> buffer(kMostInOneMessage);
-  while (true) {
+  bool changed = false;
+  Read read = Read::kMore;
+  while (read == Read::kMore) {
     const ssize_t got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Read::kFailed;
-    const Read read = read_messages(std::span(buffer).first(static_cast<std::size_t>(got)), found);
-    if (read != Read::kMore) return read;
+    if (got <= 0) return false;
+    read = read_messages(std::span(buffer).first(static_cast<std::size_t>(got)), found, changed);
   }
+  return changed && read == Read::kEnd;
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ std::vector<HostAddress> list_host_addresses() {
   std::vector<HostAddress> found;
   for (const int family : {AF_INET, AF_INET6}) {
     const std::size_t before = found.size();
-    for (int tries = 1; list(family, found) == Read::kChanged && tries < kTries; ++tries) found.resize(before);
+    for (int tries = 1; list(family, found) && tries < kTries; ++tries) found.resize(before);
   }
   return found;
 }

@@ -1,10 +1,10 @@
-"""Runs every test program a hundred times, in portions of rounds, in which each runs as often as any other.
+"""Runs every test program a hundred times, in portions of rounds; those that have run least come first.
 
   scripts/test --portion MINUTES [--runs 100] [--parallel 3] [--page docs/results/repeats.md] [--name PATTERN] [--as-built COMMIT]
   scripts/test --portion 0 --add PAGE
 
 The page is both the record and the result: for each program how often it passed and failed, and at which commits; it is written
-after each round, so little is lost where one is cut off. What fails does not run again in its portion, and the
+after each run, so little is lost where a portion is cut off. What fails does not run again in its portion, and the
 output is shown. Exit code: 0 if nothing failed in this portion.
 
 --as-built: with the programs that are there, built of that commit, on a host that cannot build them; --add: what such a host's page says
@@ -24,7 +24,7 @@ import time
 from compare import BUILD, ROOT, commit, cpu_model, prepare
 
 ROW = re.compile(r"\| `(\w+)` \| (\d+) \| (\d+) \| ([^|]*) \|")
-ROUND = 2  # times each program is run, before the page is written again
+ROUND = 2  # times each program is run, before any runs again
 LEAST_SECONDS = 60  # that are left for another round
 
 
@@ -113,10 +113,11 @@ def main():
         write(options.page, programs, options.runs)
     failures, skipped, until = [], set(), time.time() + options.minutes * 60
     while time.time() < until - LEAST_SECONDS:
-        chosen = [name for name in names if programs[name].passed < options.runs and name not in {*failures, *skipped}]
-        if not chosen:
+        left = [name for name in names if programs[name].passed < options.runs and name not in {*failures, *skipped}]
+        if not left:
             break
-        least = min(programs[name].passed for name in chosen)
+        least = min(programs[name].passed for name in left)
+        chosen = [name for name in left if programs[name].passed < least + ROUND]  # who is behind comes first
         print(f"repeats: {len(chosen)} of {len(names)} programs; the least has passed {least} times", flush=True)
         skipped.update(chosen)
         for name, passed in run(chosen, min(ROUND, options.runs - least), options, until):
@@ -128,7 +129,7 @@ def main():
                 each.commits.append(here)
             if not passed:
                 failures.append(name)
-        write(options.page, programs, options.runs)
+            write(options.page, programs, options.runs)
     done = sum(1 for name in names if programs[name].passed >= options.runs)
     print(f"repeats: {done} of {len(names)} programs have passed {options.runs} times; failed now: {', '.join(failures) or 'none'}")
     return 1 if failures else 0

@@ -387,6 +387,36 @@ TEST(Endpoint, ArmSeesWhatCameBefore) {
   EXPECT_TRUE(pair.far.endpoint->arm());
 }
 
+// What the device has placed the program sees before the ends of its own requests are dealt with, which takes time.
+TEST(Endpoint, EndsOfRequestsThatCameWithAPeersWriteAreToldByTheNextPoll) {
+  FakePair pair({}, small_config());
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
+  const LocalSegment segment = source.segment(0, 8);
+  std::string text = "a message";
+  const LocalSegment part = text_segment(text);
+  const WorkRequest write = write_request(1, {&segment, 1}, target), message = message_request(2, {&part, 1});
+  const auto both_end = [&] {
+    EXPECT_EQ(pair.path().post({&write, 1}), 1U);
+    EXPECT_TRUE(pair.near.verbs->step(pair.qp()));
+    EXPECT_EQ(pair.far.paths[0]->post({&message, 1}), 1U);
+    EXPECT_TRUE(pair.far.verbs->step(pair.far.verbs->qp()));
+  };
+  both_end();
+  pair.near.verbs->place();
+  EXPECT_TRUE(pair.near.poll());
+  EXPECT_EQ(pair.near.log.messages.size(), 1U) << "what arrived is told at once";
+  EXPECT_TRUE(pair.near.log.completions.empty());
+  EXPECT_FALSE(pair.near.endpoint->arm());
+  EXPECT_TRUE(pair.near.poll());
+  EXPECT_EQ(pair.near.log.completions, (std::vector<EventLog::Completion>{{1, Code::kOk}}));
+
+  both_end();  // nothing was placed meanwhile
+  EXPECT_TRUE(pair.near.poll());
+  EXPECT_EQ(pair.near.log.messages.size(), 2U);
+  EXPECT_EQ(pair.near.log.completions.size(), 2U);
+  pair.settle();
+}
+
 TEST(Endpoint, AsynchronousEventsWake) {
   FakePair pair({}, small_config());
   EXPECT_TRUE(pair.near.endpoint->arm());

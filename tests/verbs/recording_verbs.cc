@@ -360,6 +360,7 @@ const VerbsApi& RecordingVerbs::api() {
     api.destroy_qp = &Table::destroy_qp;
     api.get_async_event = &Table::get_async_event;
     api.ack_async_event = &Table::ack_async_event;
+    api.activity = [](ibv_context* context) { return RecordingVerbs::of(context).activity_; };
     return api;
   }();
   return table;

@@ -94,6 +94,8 @@ class RecordingVerbs {
   void deliver(RecordedQp& qp, const std::vector<std::byte>& bytes);
   /// Executes the next send against the queue pair it is connected to, as the wire would. False: nothing to do.
   bool step(RecordedQp& qp);
+  /// A peer's write was placed, of which no completion tells.
+  void place() { ++activity_.placed; }
   /// Raises an asynchronous event.
   void raise(ibv_event_type type, ibv_qp* qp = nullptr);
 
@@ -130,6 +132,7 @@ class RecordingVerbs {
   std::map<std::uint32_t, std::unique_ptr<RecordedQp>> qps_;  // by number
   std::vector<std::unique_ptr<RecordedCq>> cqs_;
   std::deque<ibv_async_event> async_;
+  DeviceActivity activity_;
   std::vector<ibv_cq*> channel_events_;
 };
 

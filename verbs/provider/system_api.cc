@@ -119,7 +119,7 @@ Status load() {
   g_api.query_gid_ex = &query_gid_entry;
   g_api.modify_cq = &modify_cq;
   g_api.take_refusal = [] { return std::string(); };               // an errno is all it says
-  g_api.activity = [](ibv_context*) { return std::uint64_t{0}; };  // it works by itself
+  g_api.activity = [](ibv_context*) { return DeviceActivity(); };  // it works by itself
   if (symbols.missing() != nullptr) {
     return {Code::kUnimplemented,
             fmt::format("{} has no {}; install libibverbs1 of rdma-core 22 or later", kLibrary, symbols.missing())};

@@ -16,6 +16,12 @@
 
 namespace fairlead::verbs {
 
+/// Numbers that change with each.
+struct DeviceActivity {
+  std::uint64_t moves = 0;   // packets were taken in
+  std::uint64_t placed = 0;  // a peer's WRITE was placed that no completion tells of
+};
+
 struct VerbsApi {
   const char* source = "";  // "libibverbs.so.1" or "softroce", for messages
 
@@ -58,9 +64,9 @@ struct VerbsApi {
 
   /// Not of libibverbs: why a call of this thread failed, in words, taken once; empty where nothing more is known.
   std::string (*take_refusal)();
-  /// Not of libibverbs: a number that changes whenever the device has taken packets in, where that is this process's
-  /// work. It stays 0 where the device works by itself.
-  std::uint64_t (*activity)(ibv_context* context);
+  /// Not of libibverbs: what the device has done where that is this process's work. It stays as it is where the device
+  /// works by itself.
+  DeviceActivity (*activity)(ibv_context* context);
 };
 
 }  // namespace fairlead::verbs

@@ -62,7 +62,11 @@ class VerbsEndpoint final : public datapath::Endpoint {
   Result<std::uint32_t> free_slot();
   void dispatch(const ibv_wc& completion) noexcept;
   bool poll_queue(CompletionQueues::Queue& queue) noexcept;
+  [[nodiscard]] DeviceActivity activity() const noexcept {
+    return device_.api().activity(device_.source.context.get());
+  }
   bool device_moved() noexcept;
+  bool was_written_to() noexcept;
   [[nodiscard]] bool lingers() noexcept;
   bool attend() noexcept;
   bool see_off() noexcept;
@@ -81,12 +85,12 @@ class VerbsEndpoint final : public datapath::Endpoint {
   std::vector<Connection*> attending_;  // the other buffer of shared_.attention
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Connection>> graveyard_;  // released during this poll
-  std::vector<ibv_wc> stash_;                           // taken by arm(), for the next poll
+  std::vector<ibv_wc> stash_;                           // taken, for the next poll; of one batch
   std::uint32_t inline_wish_ = kInlineWish;
   std::uint32_t polls_since_async_ = 0;
-  std::uint64_t activity_ = 0;  // VerbsApi::activity() as last seen
-  bool moved_ = false;          // something happened since arm() looked last,
-  Nanos moved_at_ = 0;          // and when it saw that
+  DeviceActivity activity_;  // as last seen
+  bool moved_ = false;       // something happened since arm() looked last,
+  Nanos moved_at_ = 0;       // and when it saw that
   bool polling_ = false;
 };
 

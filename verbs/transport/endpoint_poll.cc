@@ -32,7 +32,15 @@ bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue) noexcept {
   ibv_wc batch[kBatch];
   for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
     const int count = ibv_poll_cq(queue.cq.get(), kBatch, batch);
-    for (int j = 0; j < count; ++j) dispatch(batch[j]);
+    // What a peer has just placed in memory, the program sees before the ends of its own requests are dealt with.
+    const bool later = count > 0 && count < kBatch && stash_.empty() && was_written_to();
+    for (int j = 0; j < count; ++j) {
+      if (later && !is_receive(batch[j].wr_id)) {
+        stash_.push_back(batch[j]);
+      } else {
+        dispatch(batch[j]);
+      }
+    }
     happened |= count > 0;
     if (count < kBatch) {
       CompletionQueues::seen_empty(queue);
@@ -73,9 +81,14 @@ bool VerbsEndpoint::see_off() noexcept {
 /// A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
 /// device's own thread.
 bool VerbsEndpoint::device_moved() noexcept {
-  if (device_.api().activity == nullptr) return false;
-  const std::uint64_t now = device_.api().activity(device_.source.context.get());
-  return std::exchange(activity_, now) != now;
+  const DeviceActivity now = activity();
+  return std::exchange(activity_, now).moves != now.moves;
+}
+
+/// Since one of the two asked last.
+bool VerbsEndpoint::was_written_to() noexcept {
+  const DeviceActivity now = activity();
+  return std::exchange(activity_, now).placed != now.placed;
 }
 
 /// Between two datagrams more time may pass than an idle thread polls for. Who sleeps then, with work under way, leaves
@@ -107,7 +120,7 @@ bool VerbsEndpoint::poll() noexcept {
   }
   if (!happened && !shared_.leaving.empty()) happened = see_off();
   if (shared_.urgent) happened |= attend();
-  happened |= device_moved();
+  happened = happened || device_moved();
   moved_ |= happened;
   polling_ = false;
   bury();

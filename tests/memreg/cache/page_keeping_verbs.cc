@@ -77,7 +77,7 @@ struct PageKeepingVerbs::Table {
     return 0;
   }
   static std::string take_refusal() { return {}; }
-  static std::uint64_t activity(ibv_context*) { return 0; }
+  static DeviceActivity activity(ibv_context*) { return {}; }
 };
 
 const VerbsApi& PageKeepingVerbs::api() {

@@ -46,6 +46,20 @@ TEST(UdpEndToEnd, WriteReadAndSend) {
   EXPECT_EQ(std::memcmp(a.buffer.data(), b.buffer.data() + 2'000'000, 70'001), 0);
 }
 
+TEST(UdpEndToEnd, CountsTheWritesThatNoCompletionTellsOf) {
+  Endpoint a(open_on_wire());
+  Endpoint b(open_on_wire());
+  connect(a, b);
+  const std::uint64_t before = api().activity(b.context).placed;
+  for (std::uint64_t i = 0; i < 2; ++i) ASSERT_EQ(b.post_recv(i, 0, 8), 0);
+  for (std::uint64_t i = 0; i < 3; ++i) ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, i, 0, 3000, &b, 0), 0);  // three packets
+  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 3, 0, 8, &b, 0), 0);
+  ASSERT_EQ(a.post(IBV_WR_SEND, 4, 0, 8, nullptr, 0), 0);
+  ASSERT_EQ(a.post(IBV_WR_RDMA_READ, 5, 0, 8, &b, 0), 0);
+  ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 6 && b.done.size() == 2; }));
+  EXPECT_EQ(api().activity(b.context).placed - before, 3U);
+}
+
 // Polls one end alone; the other is left to its watcher.
 bool drive_one(Endpoint& end, const std::function<bool()>& finished) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -238,7 +238,10 @@ const verbs::VerbsApi& verbs_api() {
     table.get_device_name = &api::get_device_name;
     table.open_device = &api::open_device;
     table.take_refusal = &take_refusal;
-    table.activity = [](ibv_context* context) { return impl(context).domain().activity().moves; };
+    table.activity = [](ibv_context* context) {
+      const auto activity = impl(context).domain().activity();
+      return verbs::DeviceActivity{activity.moves, activity.placed};
+    };
     add_control_path(table);
     return table;
   }();

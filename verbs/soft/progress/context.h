@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/counter.h"
 #include "base/intrusive_list.h"
 #include "base/recent_time.h"
 #include "base/system/patience.h"
@@ -40,12 +41,12 @@ class ProgressContext {
   virtual void unlock() noexcept = 0;
   /// Advances the domain if nobody else does. Yields the core once nothing has happened for a while.
   virtual void poll() noexcept = 0;
-  /// How often it was polled, and how often packets were taken in.
+  /// How often it was polled, how often packets were taken in, and how many WRITEs were placed without a completion.
   struct Activity {
-    std::uint64_t polls, moves;
+    std::uint64_t polls, moves, placed;
   };
   [[nodiscard]] Activity activity() const noexcept {
-    return {polls_.load(std::memory_order_relaxed), moves_.load(std::memory_order_relaxed)};
+    return {polls_.load(std::memory_order_relaxed), moves_.load(std::memory_order_relaxed), placed.get()};
   }
   /// Completion queues that wait for an event, so that no poll is to be expected.
   [[nodiscard]] int armed() const noexcept { return armed_.load(std::memory_order_relaxed); }
@@ -95,6 +96,7 @@ class ProgressContext {
 
   MrTable regions;
   PacketStore packet_store;
+  Counter placed;  // WRITEs that no completion tells of
   CounterPage counter_page;
   Counters& counters = counter_page.counters();
 

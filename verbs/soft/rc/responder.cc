@@ -182,8 +182,8 @@ bool expects_answer(Qp& qp) noexcept {
 }
 
 // As many as its payload takes, where that did not come along.
-std::uint32_t packets_of(const Qp& qp, const Packet& packet) noexcept {
-  return packet.source == nullptr ? 1 : fairlead::soft::packets_of(packet.payload.size(), qp.mtu);
+std::uint32_t packets_in(const Qp& qp, const Packet& packet) noexcept {
+  return packet.source == nullptr ? 1 : packets_of(packet.payload.size(), qp.mtu);
 }
 
 void accept(Qp& qp, const Packet& packet) noexcept {
@@ -196,13 +196,14 @@ void accept(Qp& qp, const Packet& packet) noexcept {
   const bool answered = info.kind == PacketKind::kRead || info.kind == PacketKind::kAtomic;
   const bool answer_expected = info.last && expects_answer(qp);
   const std::uint32_t packets =
-      info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : packets_of(qp, packet);
+      info.kind == PacketKind::kRead ? response_packets(qp, packet.reth) : packets_in(qp, packet);
   r.expected = packet.bth.psn + packets;
   r.position += packets;
   if (info.last || packet.bth.ack_request) r.answerable = r.expected - 1;
   if (info.last) {
     r.msn = (r.msn + 1) & Psn::kMask;
     qp.domain.counters.rdma_recvs.add();
+    if (info.kind == PacketKind::kWrite && !info.immediate) qp.domain.placed.add();
   }
   if (info.last && (info.kind == PacketKind::kSend || info.immediate)) {
     complete_receive(qp, packet, r.received);

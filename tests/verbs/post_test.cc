@@ -277,5 +277,28 @@ TEST(Post, ANotificationGoesWithTheLastPieceAndTakesACredit) {
   EXPECT_EQ(std::memcmp(source.memory.data(), target.memory.data(), 600), 0);
 }
 
+TEST(Post, ANotificationOfOnePieceWaitsForACreditAndNothingOvertakesIt) {
+  VerbsConfig config = depth(16);
+  config.receive_depth = 2;
+  FakePair pair({}, config);
+  Region source(*pair.near.device, 64), target(*pair.far.device, 64);
+  const LocalSegment segment = source.segment(0, 8);
+  auto list = many(4, write_request(0, {&segment, 1}, target));
+  for (std::uint32_t i = 0; i < 3; ++i) list[i].notify = 70 + i;
+  EXPECT_EQ(pair.path().post(list), 4U);
+  const auto opcodes = [&] {
+    std::vector<ibv_wr_opcode> all;
+    for (const RecordedSend& send : pair.qp().posted) all.push_back(send.wr.opcode);
+    return all;
+  };
+  const ibv_wr_opcode plain = IBV_WR_RDMA_WRITE, notifies = IBV_WR_RDMA_WRITE_WITH_IMM;
+  EXPECT_EQ(opcodes(), (std::vector{notifies, notifies}));
+  pair.settle();
+  EXPECT_EQ(opcodes(), (std::vector{notifies, notifies, notifies, plain}));
+  EXPECT_EQ(pair.far.log.notifications, (std::vector<std::uint32_t>{70, 71, 72}));
+  EXPECT_EQ(pair.near.log.completions,
+            (std::vector<EventLog::Completion>{{0, Code::kOk}, {1, Code::kOk}, {2, Code::kOk}, {3, Code::kOk}}));
+}
+
 }  // namespace
 }  // namespace fairlead::verbs::testing

@@ -90,21 +90,21 @@ Status Connection::connect(std::string_view peer) {
   become_ready();
   ready_to_report_ = true;
   want_attention();
-  pump(true);
+  sent(send_.pump(true));
   return {};
 }
 
 std::size_t Connection::post(std::span<const datapath::WorkRequest> requests) noexcept {
   if (state_ != State::kReady) return 0;
-  const std::size_t taken = send_.accept(requests);
-  shared_.traffic.requests.add(taken);
-  pump(false);
+  const SendQueue::Posted posted = send_.post(requests);
+  shared_.traffic.requests.add(posted.taken);
+  sent(posted.error);
   if (send_.reportable()) want_attention();  // refused, with nothing on the wire before it
-  return taken;
+  return posted.taken;
 }
 
-void Connection::pump(bool greet) noexcept {
-  const int error = send_.pump(greet);
+/// What came of posting to the queue pair.
+void Connection::sent(int error) noexcept {
   if (error == 0) return;
   fail(Code::kInternal, fmt::format("posting to the send queue failed: {}", std::strerror(error)), false);
   kill(Code::kInternal);
@@ -297,7 +297,7 @@ void Connection::advance() noexcept {
       fail(Code::kInternal, fmt::format("posting receives failed: {}", std::strerror(error)), false);
     } else {
       credits_.freed(freed);
-      pump(false);
+      sent(send_.pump(false));
     }
   }
   report();

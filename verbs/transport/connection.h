@@ -111,7 +111,7 @@ class Connection {
 
   Status check_peer(const PathDescription& theirs) const;
   void want_attention() noexcept;
-  void pump(bool greet) noexcept;
+  void sent(int error) noexcept;
   void report() noexcept;
   /// False: it is no message of ours, or breaks the credit protocol.
   bool take_message(std::uint32_t index, std::uint32_t bytes) noexcept;

@@ -25,11 +25,14 @@ SendQueue::SendQueue(const QueueLimits& limits, const MessageArena& arena, WorkC
       segments_(requests_.size() * limits.max_segments),
       wqes_(std::bit_ceil(limits.send_slots())) {}
 
-std::size_t SendQueue::accept(std::span<const datapath::WorkRequest> requests) noexcept {
+SendQueue::Posted SendQueue::post(std::span<const datapath::WorkRequest> requests) noexcept {
+  chain_.clear();
   const std::uint32_t free = limits_.send_depth - (accepted_ - reported_);
   const std::size_t count = std::min<std::size_t>(free, requests.size());
-  for (std::size_t i = 0; i < count; ++i) take(requests[i]);
-  return count;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!put(requests[i])) take(requests[i]);
+  }
+  return {count, ring(false)};
 }
 
 Code SendQueue::refusal(const datapath::WorkRequest& wanted, std::uint64_t bytes) const noexcept {
@@ -77,8 +80,12 @@ void SendQueue::copy_message(Request& r, const datapath::WorkRequest& wanted) no
 }
 
 int SendQueue::pump(bool greet) noexcept {
-  if (stopped_ || start_.qp == nullptr) return 0;
   chain_.clear();
+  return ring(greet);
+}
+
+int SendQueue::ring(bool greet) noexcept {
+  if (stopped_ || start_.qp == nullptr) return 0;
   while (started_ != accepted_ && append(started_)) ++started_;
   append_control(greet);
   if (chain_.empty()) return 0;
@@ -86,6 +93,34 @@ int SendQueue::pump(bool greet) noexcept {
   unsignalled_ = 0;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(start_.qp, chain_.first(), &bad);
+}
+
+/// One work request that may go at once: it is not kept here first.
+bool SendQueue::put(const datapath::WorkRequest& wanted) noexcept {
+  const bool read = wanted.kind == datapath::OpKind::kRead;
+  if (wanted.kind == datapath::OpKind::kMessage || started_ != accepted_ || stopped_ || start_.qp == nullptr)
+    return false;
+  if (!room() || (read && reads_ == start_.max_reads)) return false;
+  std::uint64_t bytes = 0;
+  for (const datapath::LocalSegment& segment : wanted.local) bytes += segment.length;
+  if (bytes > limits_.max_wr_bytes || refusal(wanted, bytes) != Code::kOk) return false;
+  if (wanted.notify && !start_.credits->take_message()) return false;
+  ibv_send_wr& wr = append_one_sided_wqe(wanted.kind, wanted.remote_address,
+                                         static_cast<std::uint32_t>(wanted.remote_key), wanted.notify);
+  for (const datapath::LocalSegment& segment : wanted.local) {
+    if (segment.length == 0) continue;
+    chain_.add_segment(segment.data, static_cast<std::uint32_t>(segment.length),
+                       static_cast<std::uint32_t>(segment.key));
+  }
+  if (!read && bytes != 0 && bytes <= start_.max_inline) wr.send_flags |= IBV_SEND_INLINE;
+  Request& r = request(accepted_);
+  r.id = wanted.id;
+  r.length = bytes;
+  r.end = wqe_head_;
+  r.kind = wanted.kind;
+  r.code = Code::kOk;
+  started_ = ++accepted_;
+  return true;
 }
 
 bool SendQueue::append(std::uint32_t number) noexcept {
@@ -117,11 +152,7 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
     if (!room() || (read && reads_ == start_.max_reads)) return false;
     const bool notifies = r.notify && r.bytes <= limits_.max_wr_bytes;  // the last piece does
     if (notifies && !start_.credits->take_message()) return false;
-    ibv_send_wr& wr = append_wqe(read ? WqeKind::kRead : WqeKind::kWrite);
-    wr.opcode = read ? IBV_WR_RDMA_READ : notifies ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-    if (notifies) wr.imm_data = htonl(*r.notify);
-    wr.wr.rdma.remote_addr = r.remote_address;
-    wr.wr.rdma.rkey = r.remote_key;
+    ibv_send_wr& wr = append_one_sided_wqe(r.kind, r.remote_address, r.remote_key, notifies ? r.notify : std::nullopt);
     std::uint64_t piece = 0;
     while (piece < limits_.max_wr_bytes && r.segment < r.segments) {
       const datapath::LocalSegment& segment = segments[r.segment];
@@ -140,6 +171,18 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
     r.bytes -= piece;
   } while (r.bytes != 0);
   return true;
+}
+
+ibv_send_wr& SendQueue::append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address,
+                                             std::uint32_t remote_key,
+                                             const std::optional<std::uint32_t>& notify) noexcept {
+  const bool read = kind == datapath::OpKind::kRead;
+  ibv_send_wr& wr = append_wqe(read ? WqeKind::kRead : WqeKind::kWrite);
+  wr.opcode = read ? IBV_WR_RDMA_READ : notify ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  if (notify) wr.imm_data = htonl(*notify);
+  wr.wr.rdma.remote_addr = remote_address;
+  wr.wr.rdma.rkey = remote_key;
+  return wr;
 }
 
 void SendQueue::append_control(bool greet) noexcept {

@@ -49,15 +49,19 @@ class SendQueue {
   };
   void start(const Start& start) noexcept { start_ = start; }
 
-  /// Takes requests while there is room; returns how many. pump() puts them on the wire.
-  std::size_t accept(std::span<const datapath::WorkRequest> requests) noexcept;
-  /// Puts on the wire what may go, with one doorbell. `greet`: send a credit message even if nothing is owed.
+  struct Posted {
+    std::size_t taken = 0;  // requests
+    int error = 0;          // as of pump()
+  };
+  /// Takes requests while there is room, and puts on the wire what may go, with one doorbell.
+  [[nodiscard]] Posted post(std::span<const datapath::WorkRequest> requests) noexcept;
+  /// Puts on the wire what waited and may go now. `greet`: send a credit message even if nothing is owed.
   /// Returns 0 or the errno of ibv_post_send: then the queue pair must be destroyed and abandon() called.
-  [[nodiscard]] int pump(bool greet = false) noexcept;
+  [[nodiscard]] int pump(bool greet) noexcept;
 
   /// A completion for work request `sequence`. Stale sequences are ignored.
   void completed(std::uint32_t sequence, ibv_wc_status status) noexcept;
-  /// What is to be reported next. Call until empty; it is safe to accept() and pump() in between.
+  /// What is to be reported next. Call until empty; it is safe to post() and pump() in between.
   std::optional<Done> next_done() noexcept;
 
   /// Nothing more is put on the wire; what is there comes back by completions.
@@ -84,7 +88,7 @@ class SendQueue {
     std::uint64_t bytes = 0;           // those not yet on the wire
     std::uint64_t segment_offset = 0;  // in the next segment
     std::uint32_t remote_key = 0;
-    std::optional<std::uint32_t> notify;
+    std::optional<std::uint32_t> notify = std::nullopt;
     std::uint32_t slot = 0;    // message: its copy
     std::uint32_t end = 0;     // sequence after its last work request, once it is wholly on the wire
     std::uint8_t segment = 0;  // next one
@@ -101,14 +105,19 @@ class SendQueue {
     return &segments_[place_of(number) * limits_.max_segments];
   }
   [[nodiscard]] Code refusal(const datapath::WorkRequest& wanted, std::uint64_t bytes) const noexcept;
+  /// Those that wait for others, or are to be cut, or copied.
   void take(const datapath::WorkRequest& wanted) noexcept;
   void copy_message(Request& request, const datapath::WorkRequest& wanted) noexcept;
 
-  // Building the chain. append_* return false when something is missing: slots, read depth, credits.
+  // Building the chain. put() and append_* return false when something is missing: slots, read depth, credits.
+  bool put(const datapath::WorkRequest& wanted) noexcept;
   bool append(std::uint32_t number) noexcept;
   bool append_message(Request& request) noexcept;
   bool append_one_sided(Request& request, std::uint32_t number) noexcept;
   void append_control(bool greet) noexcept;
+  int ring(bool greet) noexcept;
+  ibv_send_wr& append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address, std::uint32_t remote_key,
+                                    const std::optional<std::uint32_t>& notify) noexcept;
   ibv_send_wr& append_wqe(WqeKind kind) noexcept;
   [[nodiscard]] bool room() const noexcept { return data_wqes_ < limits_.send_depth; }
 

@@ -73,10 +73,17 @@ class Outbox {
     std::uint64_t stripe = 0;            // bytes at a time of what is spread; 0: there is no other path
     std::uint64_t share = 0;             // so many bytes of that, now
 
-    /// LocalSegment::key of our memory on the path. Nothing: its domain does not know that, or its device not reach it.
-    [[nodiscard]] std::optional<std::uint64_t> local_key(const RegisteredRange& range) const noexcept {
-      if (domain != nullptr) return domain->local_key(&range);
-      return range.reached(transport) ? std::optional(range.local_key(transport)) : std::nullopt;
+    /// `key`: LocalSegment::key of our memory on the path. False: its domain does not know that, or its device not
+    /// reach it.
+    [[nodiscard]] bool has_local_key(const RegisteredRange& range, std::uint64_t& key) const noexcept {
+      if (domain == nullptr) {
+        if (!range.reached(transport)) return false;
+        key = range.local_key(transport);
+        return true;
+      }
+      const std::optional<std::uint64_t> known = domain->local_key(&range);
+      key = known.value_or(0);
+      return known.has_value();
     }
   };
   struct Limits {
@@ -216,6 +223,7 @@ class Outbox {
   [[nodiscard]] std::uint64_t take_segments(const Way& way, const TransferImpl& transfer, Cursor& cursor,
                                             std::uint64_t limit, std::size_t most, bool copies, WorkRequest& request);
   [[nodiscard]] bool message_ready(const Way& way, const TransferImpl& transfer) const noexcept;
+  void carry_notification(TransferImpl& transfer) noexcept;
   [[nodiscard]] bool may_carry_notification(const Way& way, const TransferImpl& transfer) noexcept;
 
   OutboxUser& user_;
@@ -247,7 +255,7 @@ class Outbox {
   // One batch.
   struct KnownKey {
     const RegisteredRange* range = nullptr;
-    std::optional<std::uint64_t> key;  // Way::local_key of it
+    std::optional<std::uint64_t> key;  // on the way
   };
   static constexpr std::size_t kSegments = 128;
   KnownKey known_;

@@ -58,7 +58,10 @@ TransferImpl* Outbox::next_with_data(const Way& way) {
 
 /// Looked up once for all that a batch has of it in a row.
 std::optional<std::uint64_t> Outbox::local_key(const Way& way, const RegisteredRange& range) noexcept {
-  if (known_.range != &range) known_ = {&range, way.local_key(range)};
+  if (known_.range != &range) {
+    std::uint64_t key = 0;
+    known_ = {&range, way.has_local_key(range, key) ? std::optional(key) : std::nullopt};
+  }
   return known_.key;
 }
 
@@ -176,13 +179,30 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
 
 std::span<const WorkRequest> Outbox::build_lone(const Way& way, TransferImpl& t, std::uint64_t id) {
   if (has_backlog() || t.list == nullptr || t.list->ops.size() != 1) return {};
-  if (t.has_message && !may_carry_notification(way, t)) return {};
   const Op& op = t.list->ops.front();
-  begin_batch(way);
-  if (op.remote->is_gone() || goes_by_message(way, op) || !build_alone(way, t, 1)) return {};
-  requests_[0].id = id;
+  const RemoteRegionImpl::Key key = op.remote->key(way.peer_transport);
+  const bool whole = op.length != 0 && op.length <= chunk_bytes_;
+  if (!whole || way.staged || op.remote->is_gone() || key.key == 0) return {};
+  std::uint64_t local = 0;
+  if (!way.has_local_key(*op.range, local) || (t.has_message && !may_carry_notification(way, t))) return {};
+  segments_[0] = {op.data, op.length, local};
+  WorkRequest& request = requests_[count_ = 0];
+  request.id = id;
+  request.kind = t.list->kind;
+  request.local = {segments_, 1};
+  request.remote_address = key.address + op.offset;
+  request.remote_key = key.key;
+  request.notify.reset();
+  Built& built = built_[0];
+  built.request = {one_sided_use(t), way.rail, &t, 0, op.length, 0};
+  built.cursor = {};
+  built.again = false;
+  built.leaves_queue = true;
+  t.posted_bytes = op.length;
+  t.cursor.op = 1;
+  if (t.has_message) carry_notification(t);
   count_ = 1;
-  return {requests_, count_};
+  return {requests_, 1};
 }
 
 /// Its next pieces, as far as each is a request as it is and all are between the same memories: so little is looked at
@@ -240,7 +260,12 @@ void Outbox::leave_data_queue(const Way& way, TransferImpl& t) {
   Built& built = built_[count_];
   built.leaves_queue = true;
   t.in_data.unlink();
-  if (way.rail != 0 || !t.comes_before_next() || !may_carry_notification(way, t)) return;
+  if (way.rail == 0 && t.comes_before_next() && may_carry_notification(way, t)) carry_notification(t);
+}
+
+/// By the request that is being built.
+void Outbox::carry_notification(TransferImpl& t) noexcept {
+  Built& built = built_[count_];
   requests_[count_].notify = static_cast<std::uint32_t>(t.value);
   built.request.use = Use::kNotifyingWrite;
   built.request.sequence = window_.take(0);

@@ -13,10 +13,11 @@
 
 namespace fairlead {
 
-template <typename Time>
+/// `kOld`: cycles, of which some thousand are a microsecond or a little less.
+template <typename Time, std::uint64_t kOld = 4096>
 class RecentTime {
  public:
-  /// What `read` answers, or answered at most kOld cycles ago, which is a few microseconds at most.
+  /// What `read` answers, or answered at most kOld cycles ago.
   template <typename Read>
   [[nodiscard]] Time now(Read&& read) noexcept {
 #if defined(__x86_64__)
@@ -30,7 +31,6 @@ class RecentTime {
   }
 
  private:
-  static constexpr std::uint64_t kOld = 4096;
   std::uint64_t read_at_ = 0;
   Time last_{};
 };

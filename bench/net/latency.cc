@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <array>
+#include <utility>
 
 #include "bench/memory/arrival.h"
 #include "bench/memory/published.h"
@@ -31,38 +32,15 @@ class Rounds {
     Result<Prepared> one = buffers_.prepared(link_, plan_.op, 0, 1);
     if (!one) return one.error();
     prepared_ = *std::move(one);
-    return {};
+    return by_memory_ ? prepare_sources() : Status();
   }
 
   template <typename Done>
   Status run(Done done, Sample* sample) {
-    // A round trip is halved: latency is one way. A read is a whole, and so is what is counted from when it was due.
-    const std::int64_t ways = plan_.op == Op::kRead || plan_.rate > 0 ? 1 : 2;
-    auto before = steady_clock::now();
-    const Pace pace(plan_.rate, before);
-    std::uint64_t finished = 0;
-    std::optional<std::uint64_t> last;
-    // The bookkeeping of a round is done while the next one is on its way.
-    const auto record = [&] {
-      if (sample != nullptr && last) sample->latency.record(*last);
-      last.reset();
-    };
-    while (true) {
-      if (pace.paced()) {
-        before = pace.due(finished);
-        const auto due = [&](auto now) { return before <= now || done(finished, now); };
-        if (Status status = link_.poll_until([&] { return due(steady_clock::now()); }); !status.ok()) return status;
-        if (finished != 0 && before > steady_clock::now()) break;  // over before the next was due
-      }
-      if (Status status = round(record); !status.ok()) return status;
-      ++finished;
-      const auto now = steady_clock::now();
-      last = static_cast<std::uint64_t>(std::chrono::nanoseconds(now - before).count() / ways);
-      before = now;
-      if (done(finished, now)) break;
-    }
-    record();
-    if (sample != nullptr) sample->iterations = finished;
+    const Pace pace(plan_.rate, steady_clock::now());
+    const Result<std::uint64_t> finished = pace.paced() ? run_paced(pace, done, sample) : run_in_a_row(done, sample);
+    if (!finished) return finished.error();
+    if (sample != nullptr) sample->iterations = *finished;
     return plan_.op == Op::kRead ? link_.check() : Status();
   }
 
@@ -96,6 +74,71 @@ class Rounds {
   }
 
  private:
+  // A round begins when it is on its way, and ends when the next one is: meanwhile there is time for the clock and the
+  // books.
+  template <typename Done>
+  Result<std::uint64_t> run_in_a_row(Done done, Sample* sample) {
+    // A round trip is halved: latency is one way. A read is a whole.
+    const std::int64_t ways = plan_.op == Op::kRead ? 1 : 2;
+    const auto first = steady_clock::now();
+    auto began = first;
+    std::uint64_t finished = 0;
+    const auto begin = [&] {
+      const auto now = steady_clock::now();
+      if (finished != 0) record(sample, now - began, ways);
+      began = now;
+    };
+    do {
+      if (Status status = round(begin); !status.ok()) return status;
+      ++finished;
+    } while (!done(finished, began));
+    if (finished == 1) record(sample, steady_clock::now() - first, ways);
+    return finished;
+  }
+
+  // Counted from when each was due, as a whole.
+  template <typename Done>
+  Result<std::uint64_t> run_paced(const Pace& pace, Done done, Sample* sample) {
+    std::uint64_t finished = 0;
+    while (true) {
+      const auto due = pace.due(finished);
+      const auto is_time = [&](auto now) { return due <= now || done(finished, now); };
+      if (Status status = link_.poll_until([&] { return is_time(steady_clock::now()); }); !status.ok()) return status;
+      if (finished != 0 && due > steady_clock::now()) break;  // over before the next was due
+      if (Status status = round([] {}); !status.ok()) return status;
+      ++finished;
+      const auto now = steady_clock::now();
+      record(sample, now - due, 1);
+      if (done(finished, now)) break;
+    }
+    return finished;
+  }
+
+  static void record(Sample* sample, steady_clock::duration took, std::int64_t ways) {
+    if (sample == nullptr) return;
+    sample->latency.record(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count() / ways));
+  }
+
+  // What writes go from in turn, as the end of each is heard while the next is on its way.
+  struct Source {
+    EndMemory memory;
+    ArrivalByte arrival;
+    Prepared write;
+  };
+  Status prepare_sources() {
+    for (Source& source : sources_) {
+      Result<EndMemory> memory = EndMemory::allocate(link_.engine(), buffers_.size(), 1, plan_.memory);
+      if (!memory) return memory.error();
+      source.memory = *std::move(memory);
+      source.arrival = ArrivalByte(source.memory.all().bytes());
+      const Descriptor descriptor{source.memory.slot(0), buffers_.remote(0)};
+      Result<Prepared> write = link_.peer().prepare_write({&descriptor, 1});
+      if (!write) return write.error();
+      source.write = *std::move(write);
+    }
+    return {};
+  }
+
   // One round; `meanwhile` runs once it is on its way.
   template <typename Meanwhile>
   Status round(Meanwhile meanwhile) {
@@ -128,13 +171,15 @@ class Rounds {
   template <typename Meanwhile>
   Status round_by_memory(Meanwhile meanwhile) {
     const auto value = static_cast<std::uint8_t>(sequence_);
-    ArrivalByte(buffers_.local(0).bytes()).set(value);
-    posted_ = link_.peer().post(prepared_);
+    Source& source = sources_[sequence_ % sources_.size()];
+    source.arrival.set(value);
+    const Transfer before = std::exchange(posted_, link_.peer().post(source.write));
     meanwhile();
     const ArrivalByte echoed(echo_.all().bytes());
-    Status status =
-        link_.poll_until([&] { return posted_.done() && (posted_.code() != Code::kOk || echoed.look() == value); });
-    return status.ok() ? link_.finish(posted_) : status;
+    const auto failed = [](const Transfer& transfer) { return transfer.done() && transfer.code() != Code::kOk; };
+    Status status = link_.poll_until([&] { return echoed.look() == value ? before.done() : failed(posted_); });
+    if (status.ok() && failed(posted_)) return posted_.status();
+    return status.ok() && before.valid() ? before.status() : status;
   }
 
   Link& link_;
@@ -142,6 +187,7 @@ class Rounds {
   const Buffers& buffers_;
   EndMemory echo_;
   Prepared prepared_;
+  std::array<Source, 2> sources_;
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
   bool by_memory_;

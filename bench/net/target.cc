@@ -28,7 +28,7 @@ struct Target::Client {
   Prepared echo;        // the write by which notified writes go back, if they do
   ArrivalByte arrival;  // of `memory`, if writes go back once it is seen to have changed
   std::uint8_t arrived = 0;
-  Transfer echoed;
+  Transfer echoed, before;  // the last write back, and the one before it
   bool spin = false;
   std::uint64_t received = 0;  // messages
   std::vector<std::uint32_t> crcs;
@@ -110,9 +110,9 @@ void Target::echo_arrivals(Client& client) {
   for (unsigned idle = 0; idle < kPollsInVain; ++idle) {
     static_cast<void>(engine_->poll());
     const std::uint8_t value = client.arrival.look();
-    if (value == client.arrived || !client.echoed.done()) continue;
+    if (value == client.arrived || !client.before.done()) continue;
     client.arrived = value;
-    client.echoed = client.peer.post(client.echo);
+    client.before = std::exchange(client.echoed, client.peer.post(client.echo));
     idle = 0;
   }
 }

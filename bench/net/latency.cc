@@ -173,13 +173,13 @@ class Rounds {
     const auto value = static_cast<std::uint8_t>(sequence_);
     Source& source = sources_[sequence_ % sources_.size()];
     source.arrival.set(value);
-    const Transfer before = std::exchange(posted_, link_.peer().post(source.write));
+    before_ = std::exchange(posted_, link_.peer().post(source.write));  // and lets go of the one before that
     meanwhile();
     const ArrivalByte echoed(echo_.all().bytes());
     const auto failed = [](const Transfer& transfer) { return transfer.done() && transfer.code() != Code::kOk; };
-    Status status = link_.poll_until([&] { return echoed.look() == value ? before.done() : failed(posted_); });
+    Status status = link_.poll_until([&] { return echoed.look() == value ? before_.done() : failed(posted_); });
     if (status.ok() && failed(posted_)) return posted_.status();
-    return status.ok() && before.valid() ? before.status() : status;
+    return status.ok() && before_.valid() ? before_.status() : status;
   }
 
   Link& link_;
@@ -191,7 +191,7 @@ class Rounds {
   std::vector<std::byte> message_;
   std::uint64_t sequence_ = 0;
   bool by_memory_;
-  Transfer posted_;
+  Transfer posted_, before_;
 };
 
 class LatencyLoad final : public Load {

@@ -18,10 +18,11 @@ function(fairlead_library name)
 endfunction()
 
 # fairlead_together(TARGET GROUP SOURCES a.cc ...): what calls each other for every small message is compiled as one, so
-# that those calls are none. In releases alone: the other builds check that each source stands by itself.
+# that those calls are none. In releases alone (unless FAIRLEAD_TOGETHER is OFF): the other builds check that each source
+# stands by itself.
 function(fairlead_together target group)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  if(FAIRLEAD_TOGETHER AND CMAKE_BUILD_TYPE STREQUAL "Release")
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
     set_source_files_properties(${ARG_SOURCES} PROPERTIES UNITY_GROUP ${group})
   endif()

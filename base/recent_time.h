@@ -13,11 +13,10 @@
 
 namespace fairlead {
 
-/// `kOld`: cycles, of which some thousand are a microsecond or a little less.
-template <typename Time, std::uint64_t kOld = 4096>
+template <typename Time>
 class RecentTime {
  public:
-  /// What `read` answers, or answered at most kOld cycles ago.
+  /// What `read` answers, or answered at most kOld cycles ago, which is a few microseconds at most.
   template <typename Read>
   [[nodiscard]] Time now(Read&& read) noexcept {
 #if defined(__x86_64__)
@@ -31,6 +30,7 @@ class RecentTime {
   }
 
  private:
+  static constexpr std::uint64_t kOld = 4096;
   std::uint64_t read_at_ = 0;
   Time last_{};
 };

@@ -120,7 +120,7 @@ class EngineLane final : public SessionHost, private Domain {
   std::function<void(UniqueFd)> take_;
   PrivateFd control_epoll_;
   std::vector<std::shared_ptr<SessionImpl>> live_;
-  RecentTime<Clock::time_point, 16384> recent_;  // as fine as what it is asked for needs
+  RecentTime<Clock::time_point> recent_;
   Clock::time_point last_tick_{}, control_at_{};
   bool closed_ = false;
 

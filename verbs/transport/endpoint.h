@@ -62,11 +62,7 @@ class VerbsEndpoint final : public datapath::Endpoint {
   Result<std::uint32_t> free_slot();
   void dispatch(const ibv_wc& completion) noexcept;
   bool poll_queue(CompletionQueues::Queue& queue) noexcept;
-  [[nodiscard]] DeviceActivity activity() const noexcept {
-    return device_.api().activity(device_.source.context.get());
-  }
-  bool device_moved() noexcept;
-  bool was_written_to() noexcept;
+  DeviceActivity device_did() noexcept;
   [[nodiscard]] bool lingers() noexcept;
   bool attend() noexcept;
   bool see_off() noexcept;

@@ -33,7 +33,7 @@ bool VerbsEndpoint::poll_queue(CompletionQueues::Queue& queue) noexcept {
   for (int i = 0; i < kMaxBatchesPerPoll; ++i) {
     const int count = ibv_poll_cq(queue.cq.get(), kBatch, batch);
     // What a peer has just placed in memory, the program sees before the ends of its own requests are dealt with.
-    const bool later = count > 0 && count < kBatch && stash_.empty() && was_written_to();
+    const bool later = count > 0 && count < kBatch && stash_.empty() && device_did().placed != 0;
     for (int j = 0; j < count; ++j) {
       if (later && !is_receive(batch[j].wr_id)) {
         stash_.push_back(batch[j]);
@@ -78,17 +78,11 @@ bool VerbsEndpoint::see_off() noexcept {
   return happened;
 }
 
-/// A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
-/// device's own thread.
-bool VerbsEndpoint::device_moved() noexcept {
-  const DeviceActivity now = activity();
-  return std::exchange(activity_, now).moves != now.moves;
-}
-
-/// Since one of the two asked last.
-bool VerbsEndpoint::was_written_to() noexcept {
-  const DeviceActivity now = activity();
-  return std::exchange(activity_, now).placed != now.placed;
+/// Since it was asked last.
+DeviceActivity VerbsEndpoint::device_did() noexcept {
+  const DeviceActivity now = device_.api().activity(device_.source.context.get());
+  const DeviceActivity before = std::exchange(activity_, now);
+  return {now.moves - before.moves, now.placed - before.placed};
 }
 
 /// Between two datagrams more time may pass than an idle thread polls for. Who sleeps then, with work under way, leaves
@@ -120,7 +114,9 @@ bool VerbsEndpoint::poll() noexcept {
   }
   if (!happened && !shared_.leaving.empty()) happened = see_off();
   if (shared_.urgent) happened |= attend();
-  happened = happened || device_moved();
+  // A large operation completes long after its first packet: whoever slept meanwhile would leave each packet to the
+  // device's own thread.
+  happened = happened || device_did().moves != 0;
   moved_ |= happened;
   polling_ = false;
   bury();

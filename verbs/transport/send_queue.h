@@ -88,7 +88,7 @@ class SendQueue {
     std::uint64_t bytes = 0;           // those not yet on the wire
     std::uint64_t segment_offset = 0;  // in the next segment
     std::uint32_t remote_key = 0;
-    std::optional<std::uint32_t> notify = std::nullopt;
+    std::optional<std::uint32_t> notify;
     std::uint32_t slot = 0;    // message: its copy
     std::uint32_t end = 0;     // sequence after its last work request, once it is wholly on the wire
     std::uint8_t segment = 0;  // next one

@@ -75,7 +75,7 @@ class Rounds {
 
  private:
   // A round begins when it is on its way, and ends when the next one is: meanwhile there is time for the clock and the
-  // books.
+  // books. The last one, which has no next, is not recorded, unless it is the only one.
   template <typename Done>
   Result<std::uint64_t> run_in_a_row(Done done, Sample* sample) {
     // A round trip is halved: latency is one way. A read is a whole.

@@ -74,7 +74,7 @@ class Outbox {
     std::uint64_t share = 0;             // so many bytes of that, now
 
     /// `key`: LocalSegment::key of our memory on the path. False: its domain does not know that, or its device not
-    /// reach it.
+    /// reach it. (As an optional GCC 12 copies it through memory, where loading it waits for the flag's store.)
     [[nodiscard]] bool has_local_key(const RegisteredRange& range, std::uint64_t& key) const noexcept {
       if (domain == nullptr) {
         if (!range.reached(transport)) return false;

@@ -237,7 +237,7 @@ TEST_F(EngineApi, PartsOfAPreparedListArePosted) {
   constexpr std::uint32_t kBlocks = 16, kBytes = 512;
   auto [memory, remote] = target("blocks", kBlocks * kBytes);
   Memory source = buffer(*client, kBlocks * kBytes);
-  fill_pattern(source, 3);
+  fill_pattern(source.bytes(), 3);
   std::vector<Descriptor> blocks;
   for (std::uint32_t i = 0; i < kBlocks; ++i) {
     blocks.push_back({source.slice(i * kBytes, kBytes), remote.slice(i * kBytes, kBytes)});

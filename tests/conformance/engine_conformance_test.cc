@@ -49,7 +49,7 @@ TEST_P(EngineConformance, WritesAndReadsBackEverySize) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{4095}, std::size_t{4097},
                                  std::size_t{1} << 20, largest}) {
     const std::size_t offset = size < largest ? 13 : 0;
-    fill_pattern(source, ++seed);
+    fill_pattern(source.bytes(), ++seed);
     Transfer written = peer.write(source.slice(0, size), remote.slice(offset, size), {.notify = size});
     ASSERT_TRUE(written.wait(kPatience).ok()) << size << " " << written.status().to_string();
     EXPECT_EQ(written.bytes(), size);
@@ -194,7 +194,7 @@ TEST_P(EngineConformance, WhatIsNotGrantedIsRefusedBeforeItIsSent) {
 TEST_P(EngineConformance, BatchesAndPreparedListsCanBePostedAgain) {
   auto [memory, remote] = target("region", 256 * 128);
   Memory source = buffer(*client, 256 * 128);
-  fill_pattern(source, 5);
+  fill_pattern(source.bytes(), 5);
   std::vector<Descriptor> scattered;  // every second piece, back to front
   for (std::size_t i = 256; i-- > 0;) {
     if (i % 2 == 0) scattered.push_back({source.slice(i * 128, 128), remote.slice((255 - i) * 128, 128)});
@@ -244,7 +244,7 @@ TEST_P(EngineConformance, ThousandsInFlightCompleteOnce) {
   constexpr std::size_t kCount = 5000;
   auto [memory, remote] = target("region", kCount * 8);
   Memory source = buffer(*client, kCount * 8);
-  fill_pattern(source, 3);
+  fill_pattern(source.bytes(), 3);
   for (std::size_t i = 0; i < kCount; ++i) {
     peer.write(source.slice(i * 8, 8), remote.slice(i * 8, 8), {.report = true, .tag = i});
   }
@@ -306,8 +306,8 @@ TEST_P(EngineConformance, BothEndsWriteAtOnce) {
   Result<RemoteMemory> remote_there = server_peer.lookup("there", kPatience);
   ASSERT_TRUE(remote_there);
   Memory a = buffer(*client, size), b = buffer(*server, size);
-  fill_pattern(a, 11);
-  fill_pattern(b, 12);
+  fill_pattern(a.bytes(), 11);
+  fill_pattern(b.bytes(), 12);
   std::vector<Transfer> transfers;
   for (int i = 0; i < 20; ++i) {
     transfers.push_back(peer.write(a, remote));

@@ -86,7 +86,7 @@ TEST_P(Lanes, CarryTheirSessionsBesideEachOther) {
           std::this_thread::yield();
         }
         const Memory slot = source.slice(round % kSlots * kSlotBytes, kSlotBytes);
-        fill_pattern(slot, static_cast<std::uint32_t>(s << 16 | round));
+        fill_pattern(slot.bytes(), s << 16 | round);
         const RemoteMemory there = slots->slice((s * kSlots + round % kSlots) * kSlotBytes, kSlotBytes);
         const Status written = peers[s].write(slot, there, {.notify = s << 16 | round}).wait(kPatience);
         ASSERT_TRUE(written.ok()) << written.to_string();
@@ -103,7 +103,7 @@ TEST_P(Lanes, CarryTheirSessionsBesideEachOther) {
     const std::uint64_t s = event.value >> 16, round = event.value & 0xFFFF;
     ASSERT_EQ(round, of_session[s]++) << "of session " << s;
     EXPECT_EQ(from, server_peers[s]);
-    fill_pattern(expected, static_cast<std::uint32_t>(event.value));
+    fill_pattern(expected.bytes(), event.value);
     ASSERT_EQ(std::memcmp(memory.data() + (s * kSlots + round % kSlots) * kSlotBytes, expected.data(), kSlotBytes), 0);
     seen[s].store(round + 1);
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fairlead/engine.h"
+#include "tests/bytes.h"
 #include "tests/port_under_test.h"
 
 namespace fairlead {
@@ -123,12 +124,6 @@ struct EnginePair {
     return {memory, remote ? *remote : RemoteMemory()};
   }
 };
-
-inline void fill_pattern(Memory memory, std::uint32_t seed) {
-  for (std::size_t i = 0; i < memory.size(); ++i) {
-    memory.data()[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 13);
-  }
-}
 
 /// The transfer fails with `code`, and its sentence has `words` in it.
 inline void expect_failure(Transfer transfer, Code code, std::string_view words) {

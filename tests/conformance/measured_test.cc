@@ -34,7 +34,7 @@ class MeasuredChoice : public testing::Test, public EnginePair {
     auto [memory, remote] = target("slot", kBytes);
     Memory source = buffer(*client, kBytes);
     for (std::uint64_t value = 0; value < 20; ++value) {
-      fill_pattern(source, static_cast<std::uint32_t>(value));
+      fill_pattern(source.bytes(), value);
       const Status sent = peer.write(source, remote, {.notify = value}).wait(kPatience);
       ASSERT_TRUE(sent.ok()) << sent.to_string();
       ASSERT_EQ(next_of(server_peer, Event::Kind::kNotification).value, value);

@@ -31,7 +31,7 @@ class PlacesOfAPeer : public testing::TestWithParam<std::string>, public EngineP
     const Result<RemoteMemory> remote = peer.lookup("slot", kPatience);
     ASSERT_TRUE(remote) << remote.error().to_string();
     Memory source = buffer(*client, 4096);
-    fill_pattern(source, static_cast<std::uint32_t>(value));
+    fill_pattern(source.bytes(), value);
     const Status sent = peer.write(source, *remote, {.notify = value}).wait(kPatience);
     ASSERT_TRUE(sent.ok()) << sent.to_string();
     ASSERT_EQ(next_of(server_peer, Event::Kind::kNotification).value, value);

@@ -63,7 +63,7 @@ TEST_P(Resume, DataFlowsOnAndNothingIsLost) {
   for (std::uint64_t round = 0; round < kRounds; ++round) {
     relay->hang_up();
     for (int i = 0; i < 20; ++i, ++value) {
-      fill_pattern(source, static_cast<std::uint32_t>(value));
+      fill_pattern(source.bytes(), value);
       ASSERT_TRUE(peer.write(source, remote, {.notify = value}).wait(kPatience).ok());
       const Event event = next_of(server_peer, Kind::kNotification);
       ASSERT_EQ(event.value, value);

@@ -125,17 +125,14 @@ class TransportFenceTest : public TransportTest {
     a.completion_hook = nullptr;
     EXPECT_TRUE(gone);
     EXPECT_EQ(a.completed(), id);
-    EXPECT_TRUE(
-        std::all_of(target.bytes().begin(), target.bytes().end(), [](std::byte b) { return b == std::byte{0xd7}; }));
+    EXPECT_TRUE(are_all(target.bytes(), std::byte{0xd7}));
     return culprits;
   }
 
   static constexpr std::uint64_t kPing = 1'000'000;
   std::size_t pings = 0;
 
-  static bool untouched(std::span<const std::byte> bytes) {
-    return std::all_of(bytes.begin(), bytes.end(), [](std::byte each) { return each == kUntouched; });
-  }
+  static bool untouched(std::span<const std::byte> bytes) { return are_all(bytes, kUntouched); }
 };
 
 TEST_P(TransportFenceTest, WriteOneByteTooFar) {

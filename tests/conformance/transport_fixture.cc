@@ -13,10 +13,6 @@ int scaled(int rounds) {
   return scale > 0 ? rounds * scale : rounds;
 }
 
-std::byte pattern(int seed, std::size_t index) {
-  return static_cast<std::byte>((index * 131 + (index >> 8) * 17 + static_cast<std::size_t>(seed) * 61) & 0xff);
-}
-
 Buffer::Buffer(const End& end, std::size_t bytes, Access access) : device_(*end.device), bytes_(bytes) {
   auto registered = device_.register_memory({.bytes = bytes_, .access = access});
   EXPECT_TRUE(registered.has_value()) << registered.status().to_string();
@@ -33,10 +29,6 @@ Buffer::Buffer(const End& end, std::size_t bytes, Access access) : device_(*end.
 }
 
 Buffer::~Buffer() { deregister(); }
-
-void Buffer::fill(int seed) {
-  for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = pattern(seed, i);
-}
 
 void Buffer::deregister() {
   if (!std::exchange(registered_, false)) return;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/bytes.h"
 #include "transport/device.h"
 
 namespace fairlead::conformance {
@@ -61,7 +62,7 @@ class Buffer {
   [[nodiscard]] LocalSegment segment(std::size_t offset, std::size_t length) {
     return {bytes_.data() + offset, length, registration_.local};
   }
-  void fill(int seed);
+  void fill(std::uint64_t seed) { fill_pattern(bytes_, seed); }
   /// Revokes the grant, then takes the registration back.
   void deregister();
 
@@ -72,9 +73,6 @@ class Buffer {
   Grant grant_;
   bool registered_ = false;
 };
-
-/// The byte that fill(seed) puts at `index`.
-std::byte pattern(int seed, std::size_t index);
 
 /// One end: its device and endpoint, its path and everything that was reported.
 class End : public datapath::PathEvents {

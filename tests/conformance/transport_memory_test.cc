@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 
 #include "tests/conformance/transport_fixture.h"
 
@@ -44,16 +43,8 @@ class TransportMemoryTest : public TransportTest {
     EXPECT_TRUE(pump([&] { return a.code_of(id).has_value(); }));
     return a.code_of(id).value_or(Code::kInternal);
   }
-  bool holds(std::size_t i, int seed) {
-    const auto bytes = tensor(i);
-    for (std::size_t k = 0; k < bytes.size(); ++k) {
-      if (bytes[k] != pattern(seed, k)) return false;
-    }
-    return true;
-  }
-  bool untouched(std::size_t i) {
-    return std::all_of(tensor(i).begin(), tensor(i).end(), [](std::byte each) { return each == std::byte{0}; });
-  }
+  bool holds(std::size_t i, std::uint64_t seed) { return is_pattern(tensor(i), seed); }
+  bool untouched(std::size_t i) { return are_all(tensor(i), std::byte{0}); }
 
   std::vector<std::byte> model_ = std::vector<std::byte>(kTensors * kBytes);
   Registration registration_;

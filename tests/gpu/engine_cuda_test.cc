@@ -41,7 +41,7 @@ TEST_P(CudaWays, OneEndMayBeHostMemory) {
   constexpr std::size_t kBytes = kMiB + 1000;
   auto [remote, there] = remote_device("device", kBytes);
   Memory host = pair->buffer(*pair->client, kBytes);
-  fill_pattern(host, 3);
+  fill_pattern(host.bytes(), 3);
   expect_ok(pair->peer.write(host, remote));
   EXPECT_TRUE(holds(there, 3));
   std::memset(host.data(), 0, kBytes);
@@ -107,7 +107,7 @@ TEST_P(CudaWays, ABatchMixesKinds) {
   auto [memory, host_remote] = pair->target("host", kBytes);
   auto [local, here] = device(*pair->client, kBytes, 6);
   Memory host = pair->buffer(*pair->client, kBytes);
-  fill_pattern(host, 6);
+  fill_pattern(host.bytes(), 6);
   const std::size_t half = kBytes / 2;
   const std::vector<Descriptor> batch{
       {host.slice(0, half), remote.slice(0, half)},

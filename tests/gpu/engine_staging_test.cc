@@ -125,7 +125,7 @@ TEST_F(CudaStaging, WithdrawingWaitsForCopiesOfPeers) {
   start({"tcp", "tcp"});
   auto [remote, there] = remote_device("there", kMiB);
   Memory host = pair->buffer(*pair->client, kMiB);
-  fill_pattern(host, 1);
+  fill_pattern(host.bytes(), 1);
   cuda.hold_copies();
   Transfer sent = pair->peer.write(host, remote);
   EXPECT_TRUE(cuda.wait_for_copies(1));
@@ -169,7 +169,7 @@ TEST_F(CudaStaging, AnEndedSessionKeepsNoSlot) {
   start({"tcp", "tcp"}, 256 * 1024);
   auto [remote, there] = remote_device("there", 2 * kMiB);
   Memory host = pair->buffer(*pair->client, 2 * kMiB);
-  fill_pattern(host, 1);
+  fill_pattern(host.bytes(), 1);
   cuda.hold_copies();
   Transfer sent = pair->peer.write(host, remote);
   EXPECT_TRUE(cuda.wait_for_copies(2));
@@ -183,7 +183,7 @@ TEST_F(CudaStaging, AnEndedSessionKeepsNoSlot) {
   Result<RemoteMemory> anew = pair->peer.lookup("there", kPatience);
   ASSERT_TRUE(anew);
   Memory other = pair->buffer(*pair->client, 2 * kMiB);
-  fill_pattern(other, 2);
+  fill_pattern(other.bytes(), 2);
   expect_ok(pair->peer.write(other, *anew));
   EXPECT_TRUE(is_filled(cuda.shadow(there), 2));
   pair->server->shutdown();

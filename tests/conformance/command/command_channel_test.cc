@@ -475,7 +475,7 @@ TEST_P(CommandChannels, FreedMemoryIsClearedBeforeItIsAnothers) {
     must(other.allocate(mine, kBytes));
     must(other.copy_out(seen, mine, 0));
     expect_fine(other);
-    EXPECT_TRUE(std::ranges::all_of(seen, [](std::byte byte) { return byte == std::byte{0}; }));
+    EXPECT_TRUE(are_all(seen, std::byte{0}));
   }
 }
 

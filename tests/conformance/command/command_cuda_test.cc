@@ -155,7 +155,7 @@ TEST_P(CommandCuda, ExecutedIsNotComplete) {
   expect_fine(channel);
   EXPECT_EQ(channel.reached(Stage::kComplete), last);
   EXPECT_EQ(small[7], std::byte{0x77});
-  EXPECT_TRUE(std::ranges::all_of(large, [](std::byte byte) { return byte == std::byte{0x77}; }));
+  EXPECT_TRUE(are_all(large, std::byte{0x77}));
 }
 
 /// Those whose sessions have processes of their own. Their doubles know no image but those that come along: it is the

@@ -2,7 +2,6 @@
 // that was somebody's before. Over every way, on the host and on a GPU that is the double's.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <random>
@@ -20,10 +19,6 @@ using command::Session;
 
 constexpr std::byte kUntouched{0xee}, kSecret{0x5a};
 constexpr std::size_t kBytes = 5000;
-
-bool is_all(std::span<const std::byte> bytes, std::byte value) {
-  return std::ranges::all_of(bytes, [value](std::byte byte) { return byte == value; });
-}
 
 class CommandHostile : public CommandTenants {
  protected:
@@ -84,13 +79,13 @@ TEST_P(CommandHostile, HandlesOfOthersNameNothing) {
         EXPECT_THAT(refused(channel, tries[n]), testing::AnyOf(command::kInvalidHandle, 700)) << i << ", try " << n;
       }
     }
-    EXPECT_TRUE(is_all(seen, kUntouched));
-    EXPECT_TRUE(is_all(look(channel, mine, kBytes), std::byte{0}));
+    EXPECT_TRUE(are_all(seen, kUntouched));
+    EXPECT_TRUE(are_all(look(channel, mine, kBytes), std::byte{0}));
     // The same names are its own, of other memory.
     must(channel.allocate({1}, kBytes));
-    EXPECT_TRUE(is_all(look(channel, {1}, kBytes), std::byte{0}));
+    EXPECT_TRUE(are_all(look(channel, {1}, kBytes), std::byte{0}));
   }
-  for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(is_all(look(own, {i}, kBytes), kSecret));
+  for (std::uint64_t i = 1; i <= 3; ++i) EXPECT_TRUE(are_all(look(own, {i}, kBytes), kSecret));
   EXPECT_FALSE(own.failure());
 }
 
@@ -128,9 +123,9 @@ TEST_P(CommandHostile, NothingIsReadPastTheEndOfWhatIsOnesOwn) {
     refused(channel,
             [&] { return channel.launch({{1}}, pack(Pointer{before, at}, Pointer{before}, Pointer{mine}, 1u)); });
   }
-  EXPECT_TRUE(is_all(seen, kUntouched));
-  EXPECT_TRUE(is_all(look(channel, mine, kBytes), std::byte{0}));
-  for (const Handle handle : {before, mine, behind}) EXPECT_TRUE(is_all(look(own, handle, kBytes), kSecret));
+  EXPECT_TRUE(are_all(seen, kUntouched));
+  EXPECT_TRUE(are_all(look(channel, mine, kBytes), std::byte{0}));
+  for (const Handle handle : {before, mine, behind}) EXPECT_TRUE(are_all(look(own, handle, kBytes), kSecret));
 }
 
 // Two tenants take nearly all the memory there is and give it back, in pieces of all sizes, within a session and with
@@ -163,7 +158,7 @@ TEST_P(CommandHostile, WhateverIsGivenAgainIsZeros) {
       const std::uint64_t bytes = 1 + below(below(3) == 0 ? kMemory / 3 : 5000);
       const Handle handle = session->new_handle();
       must(channel.allocate(handle, bytes));
-      ASSERT_TRUE(is_all(look(channel, handle, bytes), std::byte{0})) << "round " << round << ", allocation " << i;
+      ASSERT_TRUE(are_all(look(channel, handle, bytes), std::byte{0})) << "round " << round << ", allocation " << i;
       must(channel.fill(handle, 0, bytes, static_cast<std::uint8_t>(kSecret)));
       sizes[handle.bits] = bytes;
       held += bytes;

@@ -24,20 +24,11 @@ class CommandWindows : public CommandPair {
  protected:
   /// Messages between two processes are faster over shm, but for what is read.
   static bool is_written() { return GetParam().isolated || GetParam().way.transport != "shm"; }
-  static std::vector<std::byte> random_bytes(std::size_t count, std::uint32_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<std::byte> bytes(count);
-    for (std::size_t at = 0; at + 8 <= count; at += 8) {
-      const std::uint64_t word = random();
-      std::memcpy(bytes.data() + at, &word, sizeof word);
-    }
-    return bytes;
-  }
   [[nodiscard]] std::uint64_t written() const { return session->peer().stats().bytes_written; }
   [[nodiscard]] std::uint64_t fetched() const { return session->peer().stats().bytes_read; }
   /// The service's answer has come when a command behind the question was answered.
   void ask(Channel& channel, Handle memory) {
-    must(channel.copy_in(memory, 0, random_bytes(256 << 10, 1)));
+    must(channel.copy_in(memory, 0, pattern(256 << 10, 1)));
     expect_fine(channel);
     EXPECT_EQ(written(), 0u);
   }
@@ -52,7 +43,7 @@ class CommandWindows : public CommandPair {
   /// Also of what is large.
   void expect_messages() {
     auto [channel, memory] = asked();
-    const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+    const std::vector<std::byte> bytes = pattern(kBytes, 1);
     must(channel.copy_in(memory, 0, bytes));
     expect_there(channel, memory, bytes);
     EXPECT_EQ(written(), 0u);
@@ -62,7 +53,7 @@ class CommandWindows : public CommandPair {
   void expect_to_end(const std::function<void()>& end) {
     auto [channel, memory] = asked();
     std::thread ender(end);
-    const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+    const std::vector<std::byte> bytes = pattern(kBytes, 1);
     while (channel.copy_in(memory, 0, bytes)) {
     }
     ender.join();
@@ -77,13 +68,10 @@ class CommandWindows : public CommandPair {
       goes_on = channel.copy_out(*to, memory, 0) && channel.synchronize(kPatience).ok();
       std::ranges::fill(*to, std::byte{0xcc});
       if (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      EXPECT_TRUE(is_all(*to, std::byte{0xcc}));
+      EXPECT_TRUE(are_all(*to, std::byte{0xcc}));
     }
     ender.join();
     EXPECT_FALSE(session->status().ok());
-  }
-  static bool is_all(std::span<const std::byte> bytes, std::byte value) {
-    return std::ranges::count(bytes, value) == std::ssize(bytes);
   }
   static void expect_there(Channel& channel, Handle memory, const std::vector<std::byte>& bytes) {
     std::vector<std::byte> seen(bytes.size());
@@ -96,7 +84,7 @@ class CommandWindows : public CommandPair {
 TEST_P(CommandWindows, LargeCopiesAreWritten) {
   auto [channel, memory] = asked();
   for (std::uint32_t i = 0; i < 5; ++i) {
-    std::vector<std::byte> from = random_bytes(kBytes, i);
+    std::vector<std::byte> from = pattern(kBytes, i);
     const std::vector<std::byte> same = from;
     must(channel.copy_in(memory, 0, from));
     std::ranges::fill(from, std::byte{0xcc});  // it is ours again
@@ -120,7 +108,7 @@ TEST_P(CommandWindows, PiecesOfLargeCopiesAreLarge) {
   auto [channel, memory] = asked(8 << 20);
   const std::size_t piece = session->limits().payload_bytes;
   for (const auto& [bytes, commands] : {std::pair{4 * piece, 4u}, {16 * piece, 8u}, {40 * piece, 10u}}) {
-    const std::vector<std::byte> from = random_bytes(bytes, 1);
+    const std::vector<std::byte> from = pattern(bytes, 1);
     const std::uint64_t before = channel.last();
     must(channel.copy_in(memory, 0, from));
     EXPECT_EQ(channel.last() - before, is_written() ? commands : bytes / piece) << bytes;
@@ -141,7 +129,7 @@ TEST_P(CommandWindows, WhoFindsItFullSendsMessages) {
   expect_fine(last);  // channels are not ordered among each other
   const command::Mark later{last.number(), last.last() + 2};
   must(waits.fence(later));
-  const std::vector<std::byte> first = random_bytes(kAll, 1), second = random_bytes(kBytes, 2);
+  const std::vector<std::byte> first = pattern(kAll, 1), second = pattern(kBytes, 2);
   must(waits.copy_in(one, 0, first));
   must(goes.copy_in(two, 0, second));
   expect_there(goes, two, second);
@@ -173,7 +161,7 @@ TEST_P(CommandWindows, WhoFindsItFullGetsMessages) {
   must(last.record());
   expect_fine(last);
   expect_fine(waits);
-  EXPECT_TRUE(is_all(std::span(first).subspan(256 << 10), std::byte{1}));
+  EXPECT_TRUE(are_all(std::span(first).subspan(256 << 10), std::byte{1}));
   EXPECT_EQ(fetched(), kAll);
 }
 
@@ -181,7 +169,7 @@ TEST_P(CommandWindows, WhoFindsItFullGetsMessages) {
 TEST_P(CommandWindows, WhatIsLargerThanItIsReadToo) {
   constexpr std::size_t kMore = 24 << 20;
   auto [channel, memory] = asked(kMore);
-  const std::vector<std::byte> bytes = random_bytes(kMore, 1);
+  const std::vector<std::byte> bytes = pattern(kMore, 1);
   must(channel.copy_in(memory, 0, bytes));
   expect_fine(channel);
   expect_there(channel, memory, bytes);
@@ -197,7 +185,7 @@ TEST_P(CommandWindows, ManyThreadsWriteAtOnce) {
       const Handle memory = session->new_handle();
       must(channel.allocate(memory, kBytes));
       for (std::uint32_t round = 0; round < kRounds; ++round) {
-        const std::vector<std::byte> bytes = random_bytes(kBytes - 1000 * i, 100 * i + round);
+        const std::vector<std::byte> bytes = pattern(kBytes - 1000 * i, 100 * i + round);
         must(channel.copy_in(memory, 0, bytes));
         expect_there(channel, memory, bytes);
       }
@@ -210,7 +198,7 @@ TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
   auto [channel, memory] = asked();
   for (std::uint32_t i = 0; i < 8; ++i) {
     // Out of bounds from some piece on: the pieces behind that are passed over, their bytes are on their way.
-    const std::vector<std::byte> bytes = random_bytes(kBytes, i);
+    const std::vector<std::byte> bytes = pattern(kBytes, i);
     (void)channel.copy_in(memory, (i + 1) * 300'000, bytes);
     (void)expect_failed(channel);
     ASSERT_TRUE(channel.recover().ok());
@@ -221,7 +209,7 @@ TEST_P(CommandWindows, AFailureInTheMiddleLeavesItUsable) {
 
 TEST_P(CommandWindows, AFailureInTheMiddleOfWhatIsReadLeavesItUsable) {
   auto [channel, memory] = asked();
-  const std::vector<std::byte> bytes = random_bytes(kBytes, 1);
+  const std::vector<std::byte> bytes = pattern(kBytes, 1);
   must(channel.copy_in(memory, 0, bytes));
   for (std::uint32_t i = 0; i < 8; ++i) {
     // Out of bounds from some piece on.
@@ -246,7 +234,7 @@ TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
     std::ranges::fill(to, std::byte{0xcc});
     ASSERT_TRUE(channel.recover().ok());
     expect_fine(channel);  // whatever was on its way has come
-    EXPECT_TRUE(is_all(to, std::byte{0xcc})) << i;
+    EXPECT_TRUE(are_all(to, std::byte{0xcc})) << i;
   }
 }
 
@@ -264,18 +252,18 @@ TEST_P(CommandWindows, ManyThreadsCopyBothWaysAndFail) {
       Channel channel = open(*session);
       const Handle memory = session->new_handle();
       must(channel.allocate(memory, kThere));
-      const std::vector<std::byte> pattern = random_bytes(kThere, i);
+      const std::vector<std::byte> from = pattern(kThere, i);
       for (std::uint32_t round = 0; round < kRounds; ++round) {
         const std::size_t bytes = kLeast + random() % (kThere - kLeast), at = random() % (kThere - bytes + 1);
         std::vector<std::byte> to(bytes);
-        must(channel.copy_in(memory, at, std::span(pattern).first(bytes)));
+        must(channel.copy_in(memory, at, std::span(from).first(bytes)));
         const std::uint64_t last = must(channel.copy_out(to, memory, at));
-        wrong += !channel.wait(last).ok() || !std::ranges::equal(to, std::span(pattern).first(bytes));
+        wrong += !channel.wait(last).ok() || !are_same(to, std::span(from).first(bytes));
         (void)channel.copy_out(to, memory, kThere - bytes / 2);
         wrong += channel.synchronize().code() != Code::kAborted;
         std::ranges::fill(to, std::byte{0xcc});
         wrong += !channel.recover().ok() || !channel.synchronize().ok();
-        late += !is_all(to, std::byte{0xcc});
+        late += !are_all(to, std::byte{0xcc});
       }
     });
   }

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <random>
@@ -20,9 +19,7 @@
 namespace fairlead::soft::test {
 namespace {
 
-bool all_zero(const Endpoint& end) {
-  return std::all_of(end.buffer.begin(), end.buffer.end(), [](std::uint8_t byte) { return byte == 0; });
-}
+bool all_zero(const Endpoint& end) { return are_all(end.buffer, std::byte{0}); }
 
 /// Runs `body` in a process of its own, so that what it does to the process is gone afterwards.
 void in_a_child(const std::function<void()>& body) {

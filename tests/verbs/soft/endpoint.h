@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bytes.h"
 #include "tests/port_under_test.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/soft.h"
@@ -236,15 +237,6 @@ inline void connect(Endpoint& a, Endpoint& b, const ConnectOptions& options = {}
   ASSERT_EQ(b.to_rtr(a.qp->qp_num, a.gid(), options), 0);
   ASSERT_EQ(a.to_rts(options), 0);
   ASSERT_EQ(b.to_rts(options), 0);
-}
-
-/// Bytes that differ between offsets and seeds.
-inline void fill_pattern(std::vector<std::uint8_t>& bytes, std::uint32_t seed) {
-  std::uint32_t x = seed * 2654435761U + 1;
-  for (auto& byte : bytes) {
-    x = x * 1664525U + 1013904223U;
-    byte = static_cast<std::uint8_t>(x >> 24);
-  }
 }
 
 /// A device over UDP on loopback, or over another port; each call opens another.

@@ -1,7 +1,6 @@
 // A peer that is driven by hand: one real device, and a test that writes and reads its packets.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 
 #include "tests/verbs/soft/endpoint.h"
@@ -156,9 +155,7 @@ class RawPeer {
     return {reinterpret_cast<std::uint64_t>(device->buffer.data()) + offset, device->mr->rkey, length};
   }
   /// Whether no byte of the device's memory was written to: it begins as zeroes.
-  [[nodiscard]] bool untouched() const {
-    return std::all_of(device->buffer.begin(), device->buffer.end(), [](auto byte) { return byte == 0; });
-  }
+  [[nodiscard]] bool untouched() const { return are_all(device->buffer, std::byte{0}); }
   static std::vector<std::byte> payload(std::size_t length, unsigned value) {
     return std::vector<std::byte>(length, static_cast<std::byte>(value));
   }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "fairlead/cuda.h"
+#include "tests/bytes.h"
 #include "tests/conformance/engine_pair.h"
 #include "tests/gpu/cuda_double.h"
 #include "tests/gpu/real_device.h"
@@ -71,18 +73,13 @@ class CudaEngines : public testing::Test {
     return is_real ? is_filled(gpu::testing::get(device), seed) : is_filled(cuda.shadow(device), seed);
   }
 
+  /// 0: as it is before anything is written.
   static void fill(std::span<std::byte> bytes, std::uint32_t seed) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      bytes[i] = seed == 0 ? std::byte{0} : static_cast<std::byte>((i * 2654435761u + seed) >> 13);
-    }
+    if (seed == 0) return (void)std::ranges::fill(bytes, std::byte{0});
+    fill_pattern(bytes, seed);
   }
   static bool is_filled(std::span<const std::byte> bytes, std::uint32_t seed) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] != (seed == 0 ? std::byte{0} : static_cast<std::byte>((i * 2654435761u + seed) >> 13))) {
-        return false;
-      }
-    }
-    return true;
+    return seed == 0 ? are_all(bytes, std::byte{0}) : is_pattern(bytes, seed);
   }
   static void expect_ok(Transfer transfer) {
     const Status end = transfer.wait(kPatience);

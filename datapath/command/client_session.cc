@@ -1,13 +1,13 @@
 #include "datapath/command/client_session.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/system/large_bytes.h"
 #include "base/system/long_look.h"
+#include "base/system/yielding_look.h"
 
 namespace fairlead::datapath::command {
 
@@ -16,7 +16,8 @@ using fairlead::command::SessionOptions;
 
 namespace {
 
-constexpr std::chrono::seconds kRead{1};  // at most, until the reader looks whether it has waited for long enough
+constexpr std::chrono::seconds kRead{1};        // at most, until the reader looks whether it has waited for long enough
+constexpr std::chrono::nanoseconds kMoment{1};  // a look while nobody wants the core: some rounds of the engine at once
 constexpr std::chrono::microseconds kAlone{50};  // while nobody else does, for a transfer before it is looked who does
 constexpr std::chrono::microseconds kFetched{20};  // until it is looked whether what is read has come
 constexpr auto kMostNap = 8 * Readers::kLinger;    // the same for who waits for room while others read
@@ -255,7 +256,7 @@ bool ClientSession::wait_until(const std::function<bool()>& done, Clock::time_po
     }
     lock.unlock();
     const Clock::duration most = window_.is_fetching() ? Clock::duration(kFetched) : Clock::duration(kRead);
-    Event event = next_event(std::min<Clock::duration>(deadline - now, most));
+    Event event = next_event(std::min<Clock::duration>(deadline - now, most), haste);
     lock.lock();
     readers_.end();
     handle(event);
@@ -277,15 +278,17 @@ void ClientSession::fetch() {
   peer_.close();
 }
 
-/// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering.
-Event ClientSession::next_event(Clock::duration most) {
+/// Gives its core away between looks: where both ends share one, who only looks keeps the other from answering. Who is
+/// in haste looks for longer while nobody takes it.
+Event ClientSession::next_event(Clock::duration most, Haste haste) {
   if (seeker_ && seeker_->is_away()) return seeker_->next_event(most);
   LongLook long_look;
+  YieldingLook& look = this_threads_look();
   const Clock::time_point begin = Clock::now();
   for (Clock::duration waited{0}; waited < most && long_look.goes_on(waited); waited = Clock::now() - begin) {
-    Event event = peer_.next_event();
+    Event event = peer_.next_event(haste == Haste::kYes && look.is_alone() ? kMoment : std::chrono::nanoseconds(0));
     if (event.kind != Event::Kind::kNone || !event.status.ok()) return event;
-    ::sched_yield();
+    look.missed();
   }
   return peer_.next_event(most);
 }

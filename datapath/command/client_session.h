@@ -84,7 +84,7 @@ class ClientSession : public fairlead::command::SessionBody {
   bool wait_until(const std::function<bool()>& done, Clock::time_point deadline, Haste haste = Haste::kYes);
 
  private:
-  [[nodiscard]] Event next_event(Clock::duration most);
+  [[nodiscard]] Event next_event(Clock::duration most, Haste haste);
   void handle(const Event& event);
   [[nodiscard]] bool take_events();
   void fetch();

@@ -106,10 +106,10 @@ std::optional<std::int64_t> ServedPeer::copy_level() {
 }
 
 /// And what it took is its tenant's.
-bool ServedPeer::run(std::uint32_t device, Clock::time_point until) {
-  const Clock::time_point begin = now();
+bool ServedPeer::run(std::uint32_t device, Clock::time_point until, Clock::time_point& time) {
   const bool more = session_->run(until, device);
-  const std::chrono::nanoseconds took = now() - begin;
+  const Clock::time_point begin = std::exchange(time, now());
+  const std::chrono::nanoseconds took = time - begin;
   admission_.account().devices[device].service_ns.fetch_add(static_cast<std::uint64_t>(took.count()),
                                                             std::memory_order_relaxed);
   count(device);
@@ -154,11 +154,12 @@ void ServedPeer::queue(News news) {
 
 ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
-  look_again_ = now() + kNewsLook;
+  Clock::time_point time = now();
+  look_again_ = time + kNewsLook;
   bool more = false;
   std::uint32_t device = next_device(static_cast<std::uint32_t>(kMaxDevices) - 1);
   for (std::uint32_t left = session_->devices().all; left != 0; left &= left - 1) {
-    more |= run(device);
+    more |= run(device, Clock::time_point::max(), time);
     device = next_device(device);
   }
   return more || session_->devices().due != 0            ? Left::kMore
@@ -264,12 +265,13 @@ void ServedPeer::thread_main() noexcept {
   while (!stopping_.load()) {
     if (any_queued_.load(std::memory_order_acquire)) take_queued();
     device = next_device(device);
-    Clock::time_point until = now() + kRun;
+    Clock::time_point time = now(), until = time + kRun;
     if (!turnstiles_.empty()) {
       if (!enter(device)) break;
       until = turn_.began + kTurn;
+      time = now();
     }
-    (void)run(device, until);
+    (void)run(device, until, time);
     if (session_->devices().due != 0 || any_queued_.load(std::memory_order_acquire)) continue;
     leave();
     if (!await_news()) break;

@@ -1,7 +1,6 @@
 // A service's engine, the thread that takes the engine's events, and the public faces.
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/system/yielding_look.h"
 #include "datapath/command/bodies.h"
 #include "datapath/command/served_peers.h"
 #include "fairlead/command_service.h"
@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook{50};       // how often the thread looks whether it is to stop
 constexpr std::chrono::microseconds kSpin{50};       // how long it looks for the next message before it sleeps
+constexpr std::chrono::microseconds kMoment{1};      // how long a look is while nobody wants the core
 constexpr std::chrono::microseconds kHeldLook{200};  // the same while a session waits for its client
 constexpr unsigned kMostTaken = 64;                  // messages in a row, while there is more to run
 
@@ -99,18 +100,18 @@ void ServiceImpl::thread_main() {
     while (engine_.accept()) {
     }
     const bool looks = left == Left::kMore || std::chrono::steady_clock::now() < look_until;
-    const auto patience = looks                 ? std::chrono::nanoseconds(0)
+    const bool alone = left == Left::kNothing && this_threads_look().is_alone();
+    const auto patience = looks                 ? std::chrono::nanoseconds(alone ? kMoment : kMoment.zero())
                           : left == Left::kHeld ? std::chrono::nanoseconds(kHeldLook)
                                                 : std::chrono::nanoseconds(kLook);
     auto [peer, event] = engine_.next_event(patience);
     const bool came = event.kind != Event::Kind::kNone;
     if (came) {
       peers_.handle(peer, std::move(event));
-      look_until = std::chrono::steady_clock::now() + kSpin;
       // What has come may go before what is left.
       if (in_turn && left == Left::kMore && ++taken < kMostTaken) continue;
     } else if (left == Left::kNothing && looks) {
-      ::sched_yield();  // the client may share its core
+      this_threads_look().missed();  // the client may share its core
     }
     taken = 0;
     if (in_turn && left != Left::kNothing) {
@@ -118,6 +119,7 @@ void ServiceImpl::thread_main() {
     } else if (in_turn && came) {
       left = peers_.run_latest();
     }
+    if (came) look_until = std::chrono::steady_clock::now() + kSpin;
     peers_.drop_ended();
   }
 }

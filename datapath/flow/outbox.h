@@ -205,6 +205,8 @@ class Outbox {
   // outbox_build.cc, outbox_data.cc
   void begin_batch(const Way& way) noexcept;
   bool build_message(const Way& way);
+  [[nodiscard]] bool build_lone_message(const Way& way, TransferImpl& transfer);
+  void put_message(const Way& way, TransferImpl& transfer);
   [[nodiscard]] bool in_batch(const TransferImpl& transfer) const noexcept;
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way, std::size_t most);

@@ -127,8 +127,22 @@ TransferImpl* Outbox::next_with_message(const Way& way) {
 bool Outbox::build_message(const Way& way) {
   if (holding_ || segments_used_ + 2 > kSegments) return false;
   TransferImpl* const next = next_with_message(way);
-  if (next == nullptr) return false;
-  TransferImpl& t = *next;
+  if (next != nullptr) put_message(way, *next);
+  return next != nullptr;
+}
+
+/// There is no other to be posted. One that has to wait, or to be ended, goes through the queue.
+bool Outbox::build_lone_message(const Way& way, TransferImpl& t) {
+  const bool counts = !t.is_outcome && t.atomic == AtomicOp::kNone;
+  const bool fits = t.message.size() <= std::min(max_message_, way.can->max_message - kPathHeaderBytes);
+  if (!counts || !fits || holding_ || !window_.open() || waits_for_credits.load(std::memory_order_relaxed))
+    return false;
+  begin_batch(way);
+  put_message(way, t);
+  return true;
+}
+
+void Outbox::put_message(const Way& way, TransferImpl& t) {
   PathMessage message;
   message.value = t.value;
   LocalSegment* segments = segments_ + segments_used_;
@@ -172,7 +186,6 @@ bool Outbox::build_message(const Way& way) {
   t.message_all_posted = last;
   built.leaves_queue = last;
   if (last) t.in_messages.unlink();
-  return true;
 }
 
 /// Its last write may take the notification along, if all before it is placed or on the way: one request, and on the

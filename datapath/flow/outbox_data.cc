@@ -178,7 +178,14 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
 }
 
 std::span<const WorkRequest> Outbox::build_lone(const Way& way, TransferImpl& t, std::uint64_t id) {
-  if (has_backlog() || t.list == nullptr || t.list->ops.size() != 1) return {};
+  if (has_backlog()) return {};
+  if (t.list == nullptr) {
+    if (!t.has_message || !build_lone_message(way, t)) return {};
+    requests_[0].id = id;
+    count_ = 1;
+    return {requests_, 1};
+  }
+  if (t.list->ops.size() != 1) return {};
   const Op& op = t.list->ops.front();
   const RemoteRegionImpl::Key key = op.remote->key(way.peer_transport);
   const bool whole = op.length != 0 && op.length <= chunk_bytes_;

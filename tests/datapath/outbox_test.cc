@@ -64,6 +64,43 @@ TEST_F(OutboxTest, AWriteMayTakeItsNotificationAlong) {
   EXPECT_EQ(outbox.acknowledged(), 1u);
 }
 
+TEST_F(OutboxTest, WhatNothingIsBeforeIsARequestAtOnce) {
+  TransferImpl &small = message(100), &write = transfer(OpKind::kWrite, {8});
+  for (TransferImpl* each : {&small, &write}) {
+    ASSERT_EQ(outbox.build_lone(way, *each, path.next_id()).size(), 1u);
+    EXPECT_EQ(outbox.commit(1, path), each == &small ? 0u : 8u);
+    add(*each);
+    EXPECT_FALSE(outbox.has_backlog());
+  }
+  complete(1);
+  complete(2);
+  EXPECT_EQ(ended.size(), 2u);
+  EXPECT_EQ(outbox.acknowledged(), 1u);
+}
+
+TEST_F(OutboxTest, AMessageThatThePathHadNoRoomForKeepsItsNumber) {
+  TransferImpl& t = message(8);
+  ASSERT_EQ(outbox.build_lone(way, t, path.next_id()).size(), 1u);
+  EXPECT_EQ(outbox.commit(0, path), 0u);
+  add(t);
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 1, 8}));
+  complete(1);
+  EXPECT_EQ(ended.size(), 1u);
+  EXPECT_EQ(outbox.acknowledged(), 1u);
+}
+
+TEST_F(OutboxTest, WhatHasToWaitOrToBeCutOrToEndIsNoRequestAtOnce) {
+  const auto is_one = [this](TransferImpl& t) { return !outbox.build_lone(way, t, path.next_id()).empty(); };
+  EXPECT_FALSE(is_one(message(101))) << "two fragments";
+  EXPECT_FALSE(is_one(message(1001))) << "the peer takes no such message";
+  for (int i = 0; i < 4; ++i) add(notification());
+  EXPECT_FALSE(is_one(message(8))) << "others come first";
+  EXPECT_EQ(post().size(), 4u);
+  EXPECT_FALSE(is_one(message(8))) << "the window is full";
+  outbox.consumed(1);
+  EXPECT_TRUE(is_one(message(8)));
+}
+
 TEST_F(OutboxTest, MessagesWaitForThePeersWindow) {
   for (int i = 0; i < 6; ++i) add(notification());
   EXPECT_EQ(post().size(), 4u);

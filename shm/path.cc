@@ -29,6 +29,7 @@ ShmPath::ShmPath(Context& context, const datapath::PathConfig& config)
       context_(context),
       active_(config.role == datapath::PathRole::kActive),
       urgent_(config.urgent),
+      polled_(config.polled),
       memory_(context.traffic.copies),
       given_(context.arenas),
       requester_(memory_, given_),
@@ -202,15 +203,18 @@ bool ShmPath::advance_ready() noexcept {
     if (state_ != State::kReady) return true;  // closed from inside
   }
   if (std::exchange(readable_, false)) memory_.listen();
+  if (owes_wake_) wake();
   const std::size_t most = turn();
   const Advance in = responder_.advance(*this, most);
   if (state_ != State::kReady) return true;
   const Advance back = requester_.advance(*this, most);
   if (state_ != State::kReady) return true;
   context_.traffic.bytes_received.add(in.bytes + back.bytes);
-  wake();
+  // What was delivered goes on at once: who looks whether the peer sleeps waits for all that was written to its lines.
+  owes_wake_ |= in.happened && polled_;
+  if (!owes_wake_) wake();
   const bool happened = in.happened || back.happened;
-  if (urgent_ && happened) context_.urgent_at = context_.clock.now();
+  context_.urgent_moved |= urgent_ && happened;
   std::string_view reason = in.reason.empty() ? back.reason : in.reason;
   if (reason.empty()) reason = memory_.reason();
   if (!reason.empty()) {
@@ -226,7 +230,9 @@ bool ShmPath::advance_ready() noexcept {
 
 std::size_t ShmPath::turn() const noexcept {
   if (context_.urgent == 0 || urgent_) return kLongTurn;
-  return context_.clock.now() - context_.urgent_at < kUrgentTime ? kShortTurn : kLongTurn;
+  const Nanos now = context_.clock.now();
+  if (std::exchange(context_.urgent_moved, false)) context_.urgent_at = now;
+  return now - context_.urgent_at < kUrgentTime ? kShortTurn : kLongTurn;
 }
 
 void ShmPath::wake() noexcept {

@@ -41,8 +41,9 @@ struct Context {
   PrivateFd epoll{};              // data.ptr: the path, null for the listener
   std::vector<ShmPath*> paths{};  // null: a path that was destroyed from inside poll()
   bool polling = false;
-  std::size_t urgent = 0;  // paths that must not wait for the turns of others
-  Nanos urgent_at = 0;     // when something went over one of them last
+  std::size_t urgent = 0;     // paths that must not wait for the turns of others
+  bool urgent_moved = false;  // something went over one of them since that time:
+  Nanos urgent_at = 0;
 };
 
 class ShmPath final : public datapath::Path, private Sink {
@@ -94,7 +95,7 @@ class ShmPath final : public datapath::Path, private Sink {
   void on_completion(const datapath::Ended& ended) noexcept override;
 
   Context& context_;
-  const bool active_, urgent_;
+  const bool active_, urgent_, polled_;
   const Token token_ = random_token();  // ours: the peer shows it
   const Token own_ = random_token();    // which the peer reads here
   Token peer_token_{};
@@ -109,7 +110,8 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
-  bool owes_wake_ = false;                        // a peer that sleeps could not be woken
+  bool owes_wake_ =
+      false;  // a peer that sleeps is woken at the next poll: it could not be before, or not without delay
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;
   std::optional<Status> announce_down_;

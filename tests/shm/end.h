@@ -21,6 +21,7 @@ struct End : datapath::PathEvents {
   static constexpr std::chrono::seconds kPatience{50};
   static constexpr std::size_t kBytes = std::size_t{4} << 20;
 
+  bool polled = false;  // by somebody, soon
   int ready = 0, downs = 0;
   Code down = Code::kOk;
   std::vector<Code> codes;
@@ -41,8 +42,8 @@ struct End : datapath::PathEvents {
     auto driven = device->open_endpoint();
     if (!driven) return false;
     endpoint = std::move(*driven);
-    auto made =
-        endpoint->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = this});
+    auto made = endpoint->open_path(
+        {.role = role, .peer_host = "127.0.0.1", .local_host = "127.0.0.1", .events = this, .polled = polled});
     const auto registered = device->register_memory(
         {.bytes = memory, .kind = datapath::HostMemory{gives ? arena.fd() : -1}, .access = Access::kRemoteReadWrite});
     if (!made || !registered) return false;

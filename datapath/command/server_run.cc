@@ -123,8 +123,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     last = step(channel);
     if (is_over()) return last;
     if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
-    const bool look =
-        (last == Step::kDone || last == Step::kNews) && ((i + 1) % kCommandsPerClockRead == 0 || took_long_);
+    const bool look = (last == Step::kDone || last == Step::kNews) && (i % kCommandsPerClockRead == 0 || took_long_);
     const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
     if (look && !began) began = now;
     if (look && now - *began >= kTurnTime) last = Step::kTurnOver;

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "tests/conformance/transport_fixture.h"
 
 namespace fairlead::conformance {

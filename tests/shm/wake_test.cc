@@ -8,51 +8,44 @@
 namespace fairlead::shm {
 namespace {
 
-TEST(ShmWake, WhoDeliveredAMessageWakesItsSenderBeforeItSleeps) {
+/// One end has sent a message, and sleeps; the other has delivered it.
+struct ShmWake : testing::Test {
+  void meet(bool polled) {
+    ends.other.polled = polled;
+    ASSERT_TRUE(ends.meet(directory.config()));
+    while (ends.one.endpoint->poll() || ends.other.endpoint->poll()) {
+    }
+    ASSERT_TRUE(ends.one.post(datapath::OpKind::kMessage, 0, 8));
+    while (!ends.one.endpoint->arm()) ends.one.endpoint->poll();
+    ASSERT_FALSE(is_woken());
+    while (ends.other.messages == 0) ends.other.endpoint->poll();
+  }
+  [[nodiscard]] bool is_woken() const { return readable(ends.one.endpoint->wait_fd()); }
+
   const OwnDirectory directory;
   Ends ends;
-  ends.other.polled = true;
-  ASSERT_TRUE(ends.meet(directory.config()));
-  while (ends.one.endpoint->poll() || ends.other.endpoint->poll()) {
-  }
-  ASSERT_TRUE(ends.one.post(datapath::OpKind::kMessage, 0, 8));
-  while (!ends.one.endpoint->arm()) ends.one.endpoint->poll();
-  const int asleep = ends.one.endpoint->wait_fd();
-  ASSERT_FALSE(readable(asleep));
-  while (ends.other.messages == 0) ends.other.endpoint->poll();
+};
+
+TEST_F(ShmWake, WhoDeliveredAMessageWakesItsSenderBeforeItSleeps) {
+  meet(true);
   EXPECT_FALSE(ends.other.endpoint->arm()) << "the sender has yet to be woken";
   ends.other.endpoint->poll();
-  EXPECT_TRUE(readable(asleep));
+  EXPECT_TRUE(is_woken());
   EXPECT_TRUE(ends.other.endpoint->arm());
   ASSERT_TRUE(ends.one.poll_until([&] { return ends.one.codes.size() == 1; }));
   EXPECT_EQ(ends.one.codes.front(), Code::kOk);
 }
 
-TEST(ShmWake, OrWithWhatItPostsNext) {
-  const OwnDirectory directory;
-  Ends ends;
-  ends.other.polled = true;
-  ASSERT_TRUE(ends.meet(directory.config()));
-  while (ends.one.endpoint->poll() || ends.other.endpoint->poll()) {
-  }
-  ASSERT_TRUE(ends.one.post(datapath::OpKind::kMessage, 0, 8));
-  while (!ends.one.endpoint->arm()) ends.one.endpoint->poll();
-  while (ends.other.messages == 0) ends.other.endpoint->poll();
+TEST_F(ShmWake, OrWithWhatItPostsNext) {
+  meet(true);
   ASSERT_TRUE(ends.other.post(datapath::OpKind::kMessage, 0, 8));
-  EXPECT_TRUE(readable(ends.one.endpoint->wait_fd()));
+  EXPECT_TRUE(is_woken());
   ASSERT_TRUE(ends.one.poll_until([&] { return ends.one.codes.size() == 1 && ends.one.messages == 1; }));
 }
 
-TEST(ShmWake, OrAtOnceWhereNobodyPollsSoon) {
-  const OwnDirectory directory;
-  Ends ends;
-  ASSERT_TRUE(ends.meet(directory.config()));
-  while (ends.one.endpoint->poll() || ends.other.endpoint->poll()) {
-  }
-  ASSERT_TRUE(ends.one.post(datapath::OpKind::kMessage, 0, 8));
-  while (!ends.one.endpoint->arm()) ends.one.endpoint->poll();
-  while (ends.other.messages == 0) ends.other.endpoint->poll();
-  EXPECT_TRUE(readable(ends.one.endpoint->wait_fd()));
+TEST_F(ShmWake, OrAtOnceWhereNobodyPollsSoon) {
+  meet(false);
+  EXPECT_TRUE(is_woken());
 }
 
 }  // namespace

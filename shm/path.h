@@ -110,8 +110,7 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
-  bool owes_wake_ =
-      false;  // a peer that sleeps is woken at the next poll: it could not be before, or not without delay
+  bool owes_wake_ = false;  // a peer that sleeps, at the next poll: it could not be woken, or others would have waited
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;
   std::optional<Status> announce_down_;

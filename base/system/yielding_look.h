@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/system/core_sharing.h"
 
 namespace fairlead {
 
@@ -16,9 +17,7 @@ class YieldingLook {
   /// Whether nobody wanted the core when it was given away last.
   [[nodiscard]] bool is_alone() const noexcept { return alone_; }
   /// A look found nothing.
-  void missed() noexcept { alone_ = yield_() < kSomebodyRan; }
-
-  static constexpr Nanos kSomebodyRan = 2 * kMicrosecond;  // a yield to nobody takes less than one
+  void missed() noexcept { alone_ = yield_() < CoreSharing::kSomebodyRan; }
 
  private:
   static Nanos own_yield() noexcept {

@@ -83,7 +83,7 @@ class ServedPeer final : private Outlet {
     return thread_.joinable() ? any_queued_.load(std::memory_order_acquire) : time_() >= look_again_;
   }
   [[nodiscard]] Clock::time_point now() override { return time_(); }
-  /// `time`: now, and then.
+  /// `time`: when it begins; then, when it ended.
   bool run(std::uint32_t device, Clock::time_point until, Clock::time_point& time);
   /// The next, behind that one, on which there is something to run or to look at; else one that it has.
   [[nodiscard]] std::uint32_t next_device(std::uint32_t last) const noexcept;

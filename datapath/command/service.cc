@@ -96,11 +96,12 @@ void ServiceImpl::thread_main() {
   Left left = Left::kNothing;
   std::chrono::steady_clock::time_point look_until{};
   unsigned taken = 0;  // since something ran
+  YieldingLook look;
   while (!stopping_.load(std::memory_order_relaxed)) {
     while (engine_.accept()) {
     }
     const bool looks = left == Left::kMore || std::chrono::steady_clock::now() < look_until;
-    const bool alone = left == Left::kNothing && this_threads_look().is_alone();
+    const bool alone = left == Left::kNothing && look.is_alone();
     const auto patience = looks                 ? std::chrono::nanoseconds(alone ? kMoment : kMoment.zero())
                           : left == Left::kHeld ? std::chrono::nanoseconds(kHeldLook)
                                                 : std::chrono::nanoseconds(kLook);
@@ -111,7 +112,7 @@ void ServiceImpl::thread_main() {
       // What has come may go before what is left.
       if (in_turn && left == Left::kMore && ++taken < kMostTaken) continue;
     } else if (left == Left::kNothing && looks) {
-      this_threads_look().missed();  // the client may share its core
+      look.missed();  // the client may share its core
     }
     taken = 0;
     if (in_turn && left != Left::kNothing) {

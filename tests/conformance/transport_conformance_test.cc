@@ -15,9 +15,11 @@ namespace {
 constexpr std::size_t kGuard = 64;
 constexpr std::size_t kSizes[] = {0, 1, 8, 4095, 4096, 4097, std::size_t{1} << 20, std::size_t{8} << 20};
 
-// EXPECT_EQ of megabytes would print them.
+// ASSERT_EQ of megabytes would print them.
 void expect_pattern(std::span<const std::byte> bytes, std::uint64_t seed, std::size_t first = 0) {
-  EXPECT_TRUE(is_pattern(bytes, seed, first)) << bytes.size() << " bytes";
+  const std::vector<std::byte> expected = pattern(bytes.size(), seed, first);
+  ASSERT_TRUE(are_same(bytes, expected)) << "at " << std::ranges::mismatch(bytes, expected).in1 - bytes.begin()
+                                         << " of " << bytes.size();
 }
 
 void expect_all(std::span<const std::byte> bytes, std::byte value) { EXPECT_TRUE(are_all(bytes, value)); }

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/bytes.h"
 #include "tests/own_address.h"
 #include "verbs/soft/port/local/local_port.h"
 #include "verbs/soft/port/udp/udp_ports.h"
@@ -75,12 +76,6 @@ struct Port {
   Nanos ahead = kSecond;
 };
 
-std::vector<std::byte> pattern(std::size_t bytes) {
-  std::vector<std::byte> made(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::byte>(i * 7 + i / 251);
-  return made;
-}
-
 struct Pair {
   explicit Pair(const LocalOptions& ours = {}, const LocalOptions& theirs = {}) : a(ours), b(theirs) {
     a.to(b.address);
@@ -92,8 +87,8 @@ struct Pair {
       b.look();
     }
   }
-  const std::vector<std::byte> small = pattern(64);
-  const std::vector<std::byte> payload = pattern(kLong);
+  const std::vector<std::byte> small = pattern(64, 1);
+  const std::vector<std::byte> payload = pattern(kLong, 1);
   Port a, b;
 };
 
@@ -226,7 +221,7 @@ TEST(LocalReferences, APeerThatEndsInTheMiddleBringsNothing) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // or a test that fails leaves it
     Port a({}, address);
     a.to(b.address);
-    const auto payload = pattern(kLong);
+    const auto payload = pattern(kLong, 1);
     a.send(std::span(payload).first(64), false);
     while (a.reach() == 0) {
       a.look();
@@ -264,7 +259,7 @@ TEST(LocalPeerMemory, IsReadOnlyOfWhoShowedItsWord) {
   ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
   EXPECT_FALSE(memory.meet(ended, right));
   EXPECT_TRUE(memory.meet(::getpid(), right));
-  const auto payload = pattern(100);
+  const auto payload = pattern(100, 1);
   std::array<std::byte, 100> got{};
   const iovec place{got.data(), got.size()};
   std::byte last{};

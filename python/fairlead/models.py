@@ -54,6 +54,8 @@ class _Entry:
             import numpy
 
             value = numpy.ascontiguousarray(value).reshape(numpy.shape(value))  # of 0 dimensions it makes 1
+            if not value.dtype.isnative:  # its dtype has the same name
+                value = value.astype(value.dtype.newbyteorder("="))
             self.word = _word_of(name, value.dtype.name)
             self.shape = value.shape
             self.bytes = value.reshape(-1).view("uint8") if value.size else b""

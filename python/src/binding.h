@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "fairlead/status.h"
@@ -42,13 +43,48 @@ T value_of(Result<T> result) {
   return nanoseconds(static_cast<std::int64_t>(std::max(*seconds, -kMost) * 1e9));
 }
 
-/// Has a class whose def_buffer() throws give Python the exception: pybind11 2.10 lets it fly through the interpreter,
-/// which ends the process.
+/// A text of the library's as Python has it. What a peer has put into it need not be UTF-8: other bytes are shown as
+/// \xff.
+[[nodiscard]] inline py::str text_of(std::string_view text) {
+  PyObject* const made = PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace");
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(made);
+}
+
+/// Whether one element lies behind the other, the last dimension (or the first) the fastest.
+[[nodiscard]] inline bool lies_in_order(const py::buffer_info& info, bool last_is_fastest) {
+  if (info.size == 0) return true;
+  py::ssize_t expected = info.itemsize;
+  for (py::ssize_t i = 0; i < info.ndim; ++i) {
+    const auto at = static_cast<std::size_t>(last_is_fastest ? info.ndim - 1 - i : i);
+    if (info.shape[at] > 1 && info.strides[at] != expected) return false;
+    expected *= info.shape[at];
+  }
+  return true;
+}
+
+/// Whether who asks with these flags (PEP 3118) can be given such a buffer: without strides, it takes what lies in
+/// order.
+[[nodiscard]] inline bool may_be_given(const py::buffer_info& info, int flags) {
+  const auto asks = [flags](int what) { return (flags & what) == what; };
+  if (asks(PyBUF_ANY_CONTIGUOUS)) return lies_in_order(info, true) || lies_in_order(info, false);
+  if (asks(PyBUF_F_CONTIGUOUS)) return lies_in_order(info, false);
+  return (asks(PyBUF_STRIDES) && !asks(PyBUF_C_CONTIGUOUS)) || lies_in_order(info, true);
+}
+
+/// Has a class with a def_buffer() refuse by an exception. pybind11 2.10 lets what that throws fly through the
+/// interpreter, which ends the process; and gives buffers with gaps to who knows of no strides.
 inline void refuse_buffers_by_error(const py::object& made) {
   reinterpret_cast<PyHeapTypeObject*>(made.ptr())->as_buffer.bf_getbuffer = [](PyObject* object, Py_buffer* view,
                                                                                int flags) {
     try {
-      return py::detail::pybind11_getbuffer(object, view, flags);
+      if (py::detail::pybind11_getbuffer(object, view, flags) != 0) return -1;
+      if (may_be_given(*static_cast<const py::buffer_info*>(view->internal), flags)) return 0;
+      PyBuffer_Release(view);
+      PyErr_SetString(PyExc_BufferError,
+                      "its elements do not lie in order, without gaps: take a copy, with numpy.ascontiguousarray()");
+      view->obj = nullptr;
+      return -1;
     } catch (const py::builtin_exception& error) {
       error.set_error();
     } catch (const std::exception& error) {

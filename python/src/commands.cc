@@ -98,7 +98,7 @@ std::vector<std::byte> pack(const py::args& parameters) {
       throw py::type_error("a parameter is a Pointer, or a number whose width shows, as numpy.uint32(3): a " +
                            std::string(py::str(py::type::of(each).attr("__name__"))) + " is neither");
     }
-    const Described number = describe(py::reinterpret_borrow<py::object>(each));
+    const Described number = host_bytes_of(py::reinterpret_borrow<py::object>(each), "a launch");
     const std::size_t size = number.bytes.size();
     if (size == 0 || size > 8 || (size & (size - 1)) != 0) throw py::value_error("a parameter has 1, 2, 4 or 8 bytes");
     add(number.bytes.data(), size, size);
@@ -184,7 +184,7 @@ py::dict dict_of(const cmd::Limits& limits) {
   all["range"] = py::make_tuple(limits.range.base, limits.range.bytes, limits.range.alignment);
   all["kept_for"] = std::chrono::duration<double>(limits.kept_for).count();
   all["device_number"] = limits.device_number;
-  all["device_name"] = limits.device_name;
+  all["device_name"] = text_of(limits.device_name);
   return all;
 }
 
@@ -324,9 +324,7 @@ void bind_commands(py::module_& module) {
       .def(
           "copy_in",
           [](PyChannel& self, std::uint64_t to, const py::object& source, std::uint64_t offset) {
-            const Described from = describe(source);
-            if (!from.contiguous || from.cuda_device)
-              throw py::value_error("copies take bytes of the host's without gaps");
+            const Described from = host_bytes_of(source, "a copy");
             return append(self, [&](auto& at) { return at.copy_in(handle(to), offset, from.bytes); });
           },
           py::arg("to"), py::arg("source"), py::arg("offset") = 0,
@@ -334,8 +332,7 @@ void bind_commands(py::module_& module) {
       .def(
           "copy_out",
           [](PyChannel& self, const py::object& into, std::uint64_t from, std::uint64_t offset) {
-            const Described to = describe(into);
-            if (!to.contiguous || to.cuda_device) throw py::value_error("copies take bytes of the host's without gaps");
+            const Described to = host_bytes_of(into, "a copy");
             if (to.read_only) throw py::value_error("it is read-only, so nothing can be copied into it");
             Result<std::uint64_t> done =
                 unlocked([&] { return self.channel.copy_out(to.bytes, handle(from), offset); });
@@ -365,7 +362,7 @@ void bind_commands(py::module_& module) {
       .def(
           "load_module",
           [](PyChannel& self, std::uint64_t as, const py::object& image) {
-            const Described from = describe(image);
+            const Described from = host_bytes_of(image, "an image");
             return append(self, [&](auto& to) { return to.load_module(handle(as), from.bytes); });
           },
           py::arg("module"), py::arg("image"), "Code for the device: PTX, a cubin or a fatbin.")
@@ -431,7 +428,7 @@ void bind_commands(py::module_& module) {
       .def(
           "user",
           [](PyChannel& self, std::uint16_t opcode, const py::object& data) {
-            const Described bytes = describe(data);
+            const Described bytes = host_bytes_of(data, "a command");
             return append(self, [&](auto& to) { return to.user(opcode, bytes.bytes); });
           },
           py::arg("opcode"), py::arg("data"), "A command of the executor's own making.")
@@ -474,7 +471,7 @@ void bind_commands(py::module_& module) {
             all["sequence"] = failure->sequence;
             all["scope"] = name_of(failure->scope);
             all["result"] = failure->result;
-            all["text"] = failure->text;
+            all["text"] = text_of(failure->text);
             return all;
           },
           "What the channel stands at: {sequence, scope, result, text}, or None.")

@@ -36,8 +36,7 @@ std::string words_of(Access access) {
 
 void bind_memory(py::module_& module) {
   module.def("_crc32", [](const py::object& data, std::uint32_t before) {
-    const Described found = describe(data);
-    if (!found.contiguous || found.cuda_device) throw py::value_error("a checksum is of host bytes without gaps");
+    const Described found = host_bytes_of(data, "a checksum");
     return unlocked([&] { return crc32(found.bytes, before); });
   });
   py::class_<PyMemory> memory_class(
@@ -127,7 +126,7 @@ void bind_memory(py::module_& module) {
           },
           py::arg("offset"), py::arg("nbytes"), "`nbytes` bytes from byte `offset` on.")
       .def("__repr__", [](const RemoteMemory& memory) {
-        return "<fairlead.RemoteMemory '" + memory.name() + "', " + std::to_string(memory.size()) + " bytes>";
+        return text_of("<fairlead.RemoteMemory '" + memory.name() + "', " + std::to_string(memory.size()) + " bytes>");
       });
 }
 

@@ -4,8 +4,8 @@
 namespace fairlead::python {
 
 void raise(const Status& status) {
-  const py::object made =
-      py::module_::import("fairlead._errors").attr("made_of")(static_cast<int>(status.code()), status.to_string());
+  const py::object made = py::module_::import("fairlead._errors")
+                              .attr("made_of")(static_cast<int>(status.code()), text_of(status.to_string()));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   throw py::error_already_set();
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,9 @@ struct Described {
 };
 /// Errors: TypeError (no way to see its bytes), ValueError (no bytes).
 [[nodiscard]] Described describe(const py::object& object);
+/// The same of what can be read from its first byte to its last; `what` takes it ("a message"). Errors besides:
+/// ValueError (gaps, another order, or on a CUDA device).
+[[nodiscard]] Described host_bytes_of(const py::object& object, std::string_view what);
 
 /// Registers it in place; it is kept until nothing touches it any more.
 [[nodiscard]] PyTensor register_object(Engine& engine, const py::object& object, Access access);

@@ -105,7 +105,9 @@ void bind_peers(py::module_& module) {
           "kind", [](const Event& event) { return name_of(event.kind); },
           "'connected', 'notification', 'message', 'path_changed' or 'closed'.")
       .def_readonly("value", &Event::value, "Of a notification or message: the number that came with it.")
-      .def_readonly("text", &Event::text, "Of 'connected' and 'path_changed': which path, and why.")
+      .def_property_readonly(
+          "text", [](const Event& event) { return text_of(event.text); },
+          "Of 'connected' and 'path_changed': which path, and why.")
       .def_property_readonly(
           "urgent", [](const Event& event) { return event.traffic == TrafficClass::kCommands; },
           "It came with urgent=True.")
@@ -133,20 +135,21 @@ void bind_peers(py::module_& module) {
           "state", [](const PyPeer& self) { return to_string(self.peer.state()); },
           "'connecting', 'ready', 'recovering' or 'closed'.")
       .def_property_readonly(
-          "name", [](const PyPeer& self) { return self.peer.name(); }, "What the peer calls itself.")
+          "name", [](const PyPeer& self) { return text_of(self.peer.name()); }, "What the peer calls itself.")
       .def_property_readonly(
-          "principal", [](const PyPeer& self) { return self.peer.principal(); },
+          "principal", [](const PyPeer& self) { return text_of(self.peer.principal()); },
           "Whose session it is, by the key that was shown; '' for an anonymous one.")
       .def_property_readonly(
           "lane", [](const PyPeer& self) { return self.peer.lane(); },
           "Which of the engine's lanes carries it, from 0.")
       .def_property_readonly(
-          "address", [](const PyPeer& self) { return self.peer.address(); }, "HOST:PORT of its control connection.")
+          "address", [](const PyPeer& self) { return text_of(self.peer.address()); },
+          "HOST:PORT of its control connection.")
       .def_property_readonly(
-          "transport", [](const PyPeer& self) { return self.peer.transport(); },
+          "transport", [](const PyPeer& self) { return text_of(self.peer.transport()); },
           "What carries it: 'tcp', 'shm', 'verbs:mlx5_0'; '' while it connects.")
       .def(
-          "explain", [](const PyPeer& self) { return self.peer.explain(); },
+          "explain", [](const PyPeer& self) { return text_of(self.peer.explain()); },
           "One line: which path carries this session, and why not another.")
       .def(
           "stats", [](const PyPeer& self) { return dict_of(self.peer.stats()); }, "Counters since the session began.")
@@ -199,7 +202,8 @@ void bind_peers(py::module_& module) {
           "close", [](PyPeer& self, double grace) { self.peer.close(duration_of(grace)); }, py::arg("grace") = 5.0,
           "Lets posted transfers finish for up to `grace` seconds, then ends the session. Does not wait.")
       .def("__repr__", [](const PyPeer& self) {
-        return "<fairlead.Peer " + self.peer.address() + ", " + std::string(to_string(self.peer.state())) + ">";
+        return text_of("<fairlead.Peer " + self.peer.address() + ", " + std::string(to_string(self.peer.state())) +
+                       ">");
       });
 
   def_post(
@@ -288,8 +292,7 @@ void bind_peers(py::module_& module) {
   def_post(
       peer, "send",
       [](PyPeer& self, const py::object& data, std::uint64_t value, FAIRLEAD_OPTIONS) {
-        const Described bytes = describe(data);
-        if (!bytes.contiguous) throw py::value_error("a message is bytes without gaps");
+        const Described bytes = host_bytes_of(data, "a message");
         return post(self, FAIRLEAD_GIVEN, [&](Peer& to, auto& wanted) { return to.send(bytes.bytes, value, wanted); });
       },
       py::arg("data"), py::arg("value") = 0,

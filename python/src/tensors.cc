@@ -99,6 +99,7 @@ Described by_buffer(const py::object& object) {
   const auto rank = static_cast<std::size_t>(view.ndim);
   std::vector<std::int64_t> shape(view.shape, view.shape + rank), strides(view.strides, view.strides + rank);
   const auto item = static_cast<std::size_t>(view.itemsize);
+  if (item == 0) throw py::value_error("its elements have no bytes");
   place(found, static_cast<std::byte*>(view.buf), dtype_of_format(view.format != nullptr ? view.format : "B", item),
         shape, strides, item);
   return found;
@@ -192,6 +193,19 @@ Described describe(const py::object& object) {
   if (py::hasattr(object, "__dlpack__")) return by_dlpack(object);
   throw py::type_error("a " + std::string(py::str(py::type::of(object).attr("__name__"))) +
                        " shows its bytes neither by the buffer protocol nor by DLPack");
+}
+
+Described host_bytes_of(const py::object& object, std::string_view what) {
+  Described found = describe(object);
+  const std::string takes = std::string(what) + " takes bytes of the host's, one behind the other: ";
+  if (found.cuda_device) {
+    throw py::value_error(takes + "these are on CUDA device " + std::to_string(*found.cuda_device));
+  }
+  if (!found.contiguous) {
+    throw py::value_error(takes +
+                          "these have gaps, or another order than row by row; numpy.ascontiguousarray() makes a copy");
+  }
+  return found;
 }
 
 PyTensor register_object(Engine& engine, const py::object& object, Access access) {

@@ -53,8 +53,9 @@ void bind_transfers(py::module_& module) {
           "cancel", [](PyTransfer& posted) { posted.transfer.cancel(); },
           "Asks for an early end. It still ends once, and says how.")
       .def("__repr__", [](const PyTransfer& posted) {
-        return "<fairlead.Transfer, " +
-               (posted.transfer.done() ? posted.transfer.status().to_string() : std::string("under way")) + ">";
+        return text_of("<fairlead.Transfer, " +
+                       (posted.transfer.done() ? posted.transfer.status().to_string() : std::string("under way")) +
+                       ">");
       });
   py::class_<Prepared>(module, "Prepared", "A list of pieces that was checked once, to be posted any number of times.")
       .def_property_readonly("nbytes", &Prepared::bytes, "All its pieces together, in bytes.")

@@ -50,6 +50,16 @@ def test_what_is_copied_out_is_kept_until_it_is_written(session):
     assert out == b"\5" * 1000
 
 
+def test_arrays_with_gaps_are_refused(session):
+    channel, gaps = session.open_channel(), numpy.arange(8, dtype="u1")[::2]
+    for append in (lambda: channel.user(40000, gaps), lambda: channel.load_module(session.new_handle(), gaps),
+                   lambda: channel.copy_in(session.new_handle(), gaps), lambda: channel.copy_out(gaps, session.new_handle()),
+                   lambda: channel.launch(session.new_handle(), numpy.arange(4, dtype="u1")[::3])):
+        with pytest.raises(ValueError, match="gaps"):
+            append()
+    assert channel.last == 0
+
+
 def test_graphs_and_fences(session):
     channel, other = session.open_channel(), session.open_channel(priority=-1000)
     assert (channel.priority, other.priority) == (0, session.limits["priorities"][1])

@@ -1,10 +1,13 @@
+import ctypes
 import gc
+import io
 import pickle
 import socket
 import threading
 import time
 import urllib.request
 import weakref
+import zlib
 
 import numpy
 import pytest
@@ -168,6 +171,62 @@ def test_what_no_buffer_can_show_is_an_error(pair):
         pair.there.register(numpy.zeros(8, "complex64")[::2])
     whole = pair.there.register(numpy.zeros(8, "complex64"))
     assert whole.dtype == "uint8" and whole.nbytes == 64
+
+
+class OnCuda:
+    """As a tensor of CUDA device 3 shows itself, by DLPack."""
+
+    def __init__(self):
+        self.here = numpy.arange(8, dtype="float32")
+        self.shape = (ctypes.c_int64 * 1)(8)
+
+    def __dlpack__(self):
+        class Tensor(ctypes.Structure):
+            _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                        ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                        ("byte_offset", ctypes.c_uint64), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+        self.tensor = Tensor(self.here.ctypes.data, 2, 3, 1, 2, 32, 1, ctypes.addressof(self.shape), None, 0, None, None)
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_buffers_with_gaps_are_for_who_knows_of_strides(pair):
+    turned = pair.here.register(numpy.arange(8.0)[::-1])
+    table = pair.here.register(numpy.arange(12.0).reshape(3, 4).T)
+    wide = pair.here.allocate(4).tensor("float32", (1 << 20,), strides=[0])
+    for tensor in (turned, table, wide):
+        for take in (zlib.crc32, io.BytesIO().write, numpy.frombuffer):
+            with pytest.raises(BufferError, match="ascontiguousarray|not C-contiguous"):
+                take(tensor)
+        with pytest.raises(TypeError):
+            io.BytesIO(bytes(96)).readinto(tensor)
+    assert numpy.asarray(turned).tolist() == list(range(7, -1, -1))
+    assert bytes(table) == numpy.arange(12.0).reshape(3, 4).T.tobytes()
+    assert memoryview(table).f_contiguous and numpy.asarray(table).T.flags.c_contiguous
+    plain = pair.here.register(numpy.arange(8.0))
+    assert zlib.crc32(plain) == zlib.crc32(numpy.arange(8.0))
+
+
+def test_what_has_no_bytes_one_behind_the_other_is_refused(pair):
+    for nothing in (numpy.zeros(3, "V0"), numpy.zeros(3, [])):
+        with pytest.raises(ValueError, match="no bytes"):
+            pair.here.register(nothing)
+    with pytest.raises(ValueError, match="CUDA device 3"):
+        pair.peer.send(OnCuda())
+    with pytest.raises(ValueError, match="gaps"):
+        pair.peer.send(numpy.arange(8, dtype="u1")[::2])
+
+
+def test_a_peers_words_need_not_be_utf8(make_pair):
+    pair = make_pair(name=b"no \xff")
+    assert pair.peer.name == "no \\xff" and pair.peer.address in repr(pair.peer)
+    connected = next_of(pair.here, "connected")[1]
+    assert connected.text
+    with pytest.raises(fairlead.NotFound, match=r"no \\xfe"):
+        pair.peer.lookup(b"no \xfe")
 
 
 def test_what_is_wrong_is_said(pair):

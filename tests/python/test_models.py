@@ -64,6 +64,13 @@ def test_arrays_of_every_dtype_round_trip(server, engine):
     assert all(equal(back[name], numpy.asarray(state[name])) for name in state)
 
 
+def test_arrays_in_the_other_order_of_bytes_keep_their_values(server, engine):
+    foreign = numpy.arange(6.0).astype(">f4").reshape(2, 3)
+    fairlead.push_state_dict(engine, server, "foreign", {"x": foreign}, timeout=MINUTE)
+    back = fairlead.pull_state_dict(engine, server, "foreign", timeout=MINUTE)["x"]
+    assert back.dtype == "float32" and (back == foreign).all()
+
+
 def test_a_sharded_model_is_what_the_program_pulls(server, engine, tmp_path):
     state = {f"layer.{i}": numpy.full((100,), i, "float32") for i in range(600)}
     names = list(state)

@@ -126,8 +126,8 @@ Status serve(Engine& engine, const Options& options, Front& front, int signal_fd
 bool serves_gpu(Words words) {
   const auto names_gpu = [](std::string_view word) { return word == "--gpu" || word.starts_with("--gpu="); };
   if (std::ranges::any_of(words, names_gpu) || std::getenv("FAIRLEAD_GPU") != nullptr) return true;
-  const std::string path = settings_path(words);
-  const auto settings = path.empty() ? Result<std::vector<Setting>>(std::vector<Setting>()) : load_settings(path);
+  const std::optional<std::string> path = settings_path(words);
+  const auto settings = path ? load_settings(*path) : Result<std::vector<Setting>>(std::vector<Setting>());
   return settings && std::ranges::any_of(*settings, [](const Setting& each) { return each.name == "gpu"; });
 }
 

@@ -150,9 +150,12 @@ void Args::option(const std::string& names, const std::string& value, std::strin
 
 void Args::flag(const std::string& names, bool* target, std::string help) {
   const std::string variable = environment_name(names);
-  CLI::Option* option = impl_->app.add_flag_function(
-      names, [target](std::int64_t) { *target = true; }, std::move(help) + " [" + variable + "]");
-  impl_->environment.push_back({option, variable, set_switch(target)});
+  const Setter setter = set_switch(target);
+  CLI::Option* option = impl_->app.add_option_function<std::string>(
+      names, [impl = impl_.get(), names, setter](const std::string& text) { impl->apply(names, setter, text); },
+      std::move(help) + " [" + variable + "]");
+  option->type_name("")->take_last()->expected(0);  // by itself it is "true"
+  impl_->environment.push_back({option, variable, setter});
 }
 
 void Args::positional(const std::string& value, std::string help, Setter setter, bool required) {
@@ -194,9 +197,12 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
   if (const std::string flag = impl_->unknown_flag(words); !flag.empty()) {
     return usage_error(fmt::format("there is no flag {}{}", flag, impl_->nearest(flag)));
   }
-  const std::string file = impl_->takes_file && !asks_for_help(words) ? settings_path(words) : "";
-  if (!file.empty()) {
-    if (const Status status = impl_->apply_file(file); !status.ok()) return usage_error(status.message());
+  if (impl_->takes_file && !asks_for_help(words)) {
+    const std::optional<std::string> file = settings_path(words);
+    if (file && file->empty()) return usage_error("--config names no file");
+    if (const Status status = file ? impl_->apply_file(*file) : Status(); !status.ok()) {
+      return usage_error(status.message());
+    }
   }
   std::vector<std::string> reversed(words.rbegin(), words.rend());  // what CLI11 takes
   try {

@@ -52,18 +52,18 @@ Result<std::vector<Setting>> load_settings(const std::string& path) {
   return parse_settings(*text, path);
 }
 
-std::string settings_path(std::span<const char* const> words) {
-  constexpr std::string_view kFlag = "--config";
+std::optional<std::string> settings_path(std::span<const char* const> words) {
+  constexpr std::string_view kFlag = "--config", kWith = "--config=";
+  std::optional<std::string> path;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
     if (word == "--") break;
-    if (word == kFlag && i + 1 < words.size()) return words[i + 1];
-    if (word.starts_with(kFlag) && word.substr(kFlag.size()).starts_with('=')) {
-      return std::string(word.substr(kFlag.size() + 1));
-    }
+    if (word == kFlag && i + 1 < words.size()) path = words[i + 1];
+    if (word.starts_with(kWith)) path = word.substr(kWith.size());
   }
   const char* const named = std::getenv("FAIRLEAD_CONFIG");
-  return named == nullptr ? "" : named;
+  if (!path && named != nullptr && *named != '\0') path = named;
+  return path;
 }
 
 Result<std::string> read_small_file(const std::string& path, std::size_t most) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,8 +26,9 @@ struct Setting {
 Result<std::vector<Setting>> parse_settings(std::string_view text, const std::string& path);
 Result<std::vector<Setting>> load_settings(const std::string& path);
 
-/// The file that --config, or else FAIRLEAD_CONFIG, names; empty: none.
-[[nodiscard]] std::string settings_path(std::span<const char* const> words);
+/// The file that the last --config, or else FAIRLEAD_CONFIG, names. A variable that is empty is as one that is not
+/// there.
+[[nodiscard]] std::optional<std::string> settings_path(std::span<const char* const> words);
 
 /// All of a small file. Errors: those of the system; kInvalidArgument (more than `most` bytes).
 Result<std::string> read_small_file(const std::string& path, std::size_t most);

@@ -71,6 +71,10 @@ TEST(Args, SwitchesHaveEnvironmentVariablesToo) {
   for (const char* text : {"1", "true", "yes", "on"}) EXPECT_EQ(once(text), "on") << text;
   for (const char* text : {"0", "false", "no", "off"}) EXPECT_EQ(once(text), "off") << text;
   EXPECT_EQ(once("0", {"--only-once"}), "on");
+  for (const char* word : {"--only-once=no", "--only-once=false", "--only-once=0"})
+    EXPECT_EQ(once("1", {word}), "off") << word;
+  EXPECT_EQ(once(nullptr, {"--only-once=no", "--only-once=yes"}), "on") << "the last counts";
+  EXPECT_THAT(once(nullptr, {"--only-once=maybe"}), AllOf(HasSubstr("--only-once"), HasSubstr("legal: 1, true")));
   EXPECT_EQ(once(nullptr), "off");
   for (const char* text : {"maybe", "", "2"}) {
     EXPECT_THAT(once(text), AllOf(HasSubstr("FAIRLEAD_ONLY_ONCE"), HasSubstr("legal: 1, true"))) << text;

@@ -82,6 +82,8 @@ TEST_F(ArgsFromAFile, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   ::setenv("FAIRLEAD_LISTEN", "environment", 1);
   EXPECT_EQ(parse("listen = file\n"), "");
   EXPECT_EQ(listen_, "environment");
+  EXPECT_EQ(parse("listen = file\n", {"--config", "/nowhere/conf", "--config", path_.c_str()}), "")
+      << "the last counts";
   EXPECT_EQ(parse("listen = file\n", {"--listen", "flag", "--config", path_.c_str()}), "");
   EXPECT_EQ(listen_, "flag");
   ::unsetenv("FAIRLEAD_LISTEN");
@@ -105,6 +107,8 @@ TEST_F(ArgsFromAFile, WhatIsWrongIsRefusedWithLineAndLegalValues) {
       << "also where a flag says otherwise";
   EXPECT_THAT(parse("", {"--config", "/nowhere/conf"}), HasSubstr("/nowhere/conf"));
   EXPECT_THAT(parse("", {"--config"}), HasSubstr("--config"));
+  EXPECT_THAT(parse("", {"--config", ""}), HasSubstr("--config names no file"));
+  EXPECT_THAT(parse("", {"--config="}), HasSubstr("--config names no file"));
 }
 
 }  // namespace

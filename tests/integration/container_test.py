@@ -96,6 +96,12 @@ class PublishedPorts(Case):
         self.assertEqual(read_safetensors(copy)[0], read_safetensors(self.file)[0])
         self.assertEqual(server.end(), 0, server.output)
 
+    def test_a_benchmark_beside_it_takes_none_of_its_ports(self):
+        server = self.serve_inside()
+        bench = self.start("bench", "bw", "--local", "--iterations", "10", env=self.container.environment, within=self.inside.at)
+        self.assertEqual(bench.wait(), 0, bench.output)
+        self.assertEqual(server.end(), 0, server.output)
+
     def test_nothing_else_gets_through(self):
         """Else the other test would say nothing."""
         server = self.serve_inside(FAIRLEAD_TCP_PORT="0")

@@ -68,12 +68,7 @@ bool ShmEndpoint::poll() noexcept {
 bool ShmEndpoint::look_around() noexcept {
   const bool all_ready = ready_paths_ > 0 && ready_paths_ == shared_.paths.size();
   if (all_ready && !armed_ && ++polls_ % kPollsPerLook != 0) return false;
-  if (armed_) {
-    for (ShmPath* path : shared_.paths) {
-      if (path != nullptr) path->disarm();
-    }
-  }
-  armed_ = false;
+  armed_ = false;  // and who else sleeps is woken all the same, until disarm()
   std::array<epoll_event, kMaxEvents> ready;
   const int count = ::epoll_wait(shared_.epoll.get(), ready.data(), kMaxEvents, 0);
   bool listener = listener_.deadline().has_value();
@@ -97,6 +92,14 @@ bool ShmEndpoint::arm() noexcept {
   bool quiet = true;
   for (ShmPath* path : shared_.paths) quiet &= path->arm();
   return quiet;
+}
+
+void ShmEndpoint::disarm() noexcept {
+  for (ShmPath* path : shared_.paths) path->disarm();
+}
+
+void ShmEndpoint::settle() noexcept {
+  for (ShmPath* path : shared_.paths) path->settle();
 }
 
 int ShmEndpoint::wait_timeout_us() const noexcept {

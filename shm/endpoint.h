@@ -22,6 +22,8 @@ class ShmEndpoint final : public datapath::Endpoint {
   Result<std::unique_ptr<datapath::Path>> open_path(const datapath::PathConfig& config) override;
   bool poll() noexcept override;
   bool arm() noexcept override;
+  void disarm() noexcept override;
+  void settle() noexcept override;
   [[nodiscard]] int wait_fd() const noexcept override { return shared_.epoll.get(); }
   [[nodiscard]] int wait_timeout_us() const noexcept override;
 
@@ -38,7 +40,7 @@ class ShmEndpoint final : public datapath::Endpoint {
   Listener listener_;
   std::size_t ready_paths_ = 0;  // at the last poll()
   std::uint32_t polls_ = 0;
-  bool armed_ = false;
+  bool armed_ = false;  // since the last poll()
 };
 
 }  // namespace fairlead::shm

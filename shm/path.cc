@@ -202,7 +202,8 @@ bool ShmPath::advance_ready() noexcept {
     events().on_ready(*this);
     if (state_ != State::kReady) return true;  // closed from inside
   }
-  if (std::exchange(readable_, false)) memory_.listen();
+  const bool heard = std::exchange(readable_, false);  // perhaps what was to wake another of ours
+  if (heard) memory_.listen();
   if (owes_wake_) wake();
   const std::size_t most = turn();
   const Advance in = responder_.advance(*this, most);
@@ -222,7 +223,7 @@ bool ShmPath::advance_ready() noexcept {
   } else if (in.gone || back.gone || (memory_.hung_up() && (!happened || --looks_left_ == 0))) {
     fail(Code::kUnavailable, fmt::format("{} closed its end, or has ended", peer_name()));
   } else {
-    return announced || happened;
+    return announced || heard || happened;
   }
   report_end();
   return true;
@@ -255,6 +256,7 @@ void ShmPath::wake() noexcept {
 bool ShmPath::arm() noexcept {
   if (state_ == State::kReady) {
     ours().rest.sleeping.exchange(1, std::memory_order_acq_rel);
+    if (owes_wake_) wake();
     return !announce_ready_ && !memory_.hung_up() && !owes_wake_ && !requester_.has_work() && !responder_.has_work();
   }
   return !announce_down_ && (requester_.idle() || !(state_ == State::kDown || state_ == State::kClosed));
@@ -262,6 +264,10 @@ bool ShmPath::arm() noexcept {
 
 void ShmPath::disarm() noexcept {
   if (state_ == State::kReady) ours().rest.sleeping.store(0, std::memory_order_relaxed);
+}
+
+void ShmPath::settle() noexcept {
+  if (owes_wake_ && state_ == State::kReady && theirs().rest.sleeping.load(std::memory_order_relaxed) != 0) wake();
 }
 
 // ---- end -----------------------------------------------------------------------------------------------------------

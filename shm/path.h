@@ -65,6 +65,8 @@ class ShmPath final : public datapath::Path, private Sink {
   /// Has the peer wake us when there is something. False: there is already.
   bool arm() noexcept;
   void disarm() noexcept;
+  /// Wakes the peer that is seen asleep; one that lies down just now is looked at again at the next poll.
+  void settle() noexcept;
   void mark_readable() noexcept { readable_ = true; }
   [[nodiscard]] bool ready() const noexcept { return state_ == State::kReady; }
   [[nodiscard]] std::optional<Nanos> deadline() const noexcept;
@@ -110,7 +112,7 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
-  bool owes_wake_ = false;  // a peer that sleeps, at the next poll: it could not be woken, or others would have waited
+  bool owes_wake_ = false;  // whoever sleeps, at the next poll: it could not be woken, or others would have waited
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;
   std::optional<Status> announce_down_;

@@ -26,6 +26,8 @@ class Endpoint {
   virtual bool arm() noexcept = 0;
   /// Nobody sleeps: until arm() wait_fd() need not become readable, where that costs something.
   virtual void disarm() noexcept {}
+  /// After poll(), where the next one may be a while off: what was put off until then, for a peer, is done now.
+  virtual void settle() noexcept {}
   /// Readable after arm() when poll() may have something. Owned by the endpoint; the user only polls it for POLLIN.
   [[nodiscard]] virtual int wait_fd() const noexcept = 0;
   /// poll() must be called again within this many microseconds even if wait_fd() stays silent; -1: no timer runs.

@@ -192,6 +192,7 @@ bool EngineLane::arm() noexcept {
 }
 
 void EngineLane::disarm() noexcept { transports_.disarm(); }
+void EngineLane::settle() noexcept { transports_.settle(); }
 
 milliseconds EngineLane::sleep_limit() noexcept {
   const DeviceStaging* const through = staging();

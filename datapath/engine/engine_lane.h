@@ -106,6 +106,7 @@ class EngineLane final : public SessionHost, private Domain {
   // Domain
   bool arm() noexcept override;
   void disarm() noexcept override;
+  void settle() noexcept override;
   [[nodiscard]] std::chrono::milliseconds sleep_limit() noexcept override;
 
   EngineCommons& commons_;

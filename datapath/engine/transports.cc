@@ -119,6 +119,12 @@ void Transports::disarm() noexcept {
   for (OpenTransport& open : open_) open.endpoint->disarm();
 }
 
+void Transports::settle() noexcept {
+  for (OpenTransport& open : open_) {
+    if (open.paths != 0) open.endpoint->settle();
+  }
+}
+
 milliseconds Transports::sleep_limit(milliseconds limit) const noexcept {
   for (const OpenTransport& open : open_) {
     const int us = open.endpoint->wait_timeout_us();

@@ -55,6 +55,7 @@ class Transports {
   bool poll(bool everyone) noexcept;
   [[nodiscard]] bool arm() noexcept;
   void disarm() noexcept;
+  void settle() noexcept;
   /// How long all of them may be left alone, at most `limit`.
   [[nodiscard]] std::chrono::milliseconds sleep_limit(std::chrono::milliseconds limit) const noexcept;
 

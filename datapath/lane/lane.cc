@@ -140,12 +140,19 @@ void Lane::release() noexcept {
   if (may_drive()) waiters_.call_one();
 }
 
+// What was to wake who sleeps may have been taken by this thread.
+void Lane::leave() noexcept {
+  domain_.settle();
+  if (moved_ && sleepers_.load() != 0 && !arm_domain()) kick();
+  release();
+}
+
 bool Lane::poll_once() noexcept {
   count_drive();
   if (!may_drive() || !try_acquire()) return false;
   const bool did = advance();
   if (did) waiters_.wake_done();
-  release();
+  leave();
   return did;
 }
 
@@ -155,7 +162,7 @@ bool Lane::wait_until(const std::function<bool()>& done, Clock::time_point deadl
     if (now >= deadline) return false;
     if (may_drive() && try_acquire()) {
       drive(done, now, deadline);
-      release();
+      leave();
     } else {
       await_change(done, deadline);
     }
@@ -176,7 +183,7 @@ bool Lane::drive_for_a_moment(const std::function<bool()>& done) noexcept {
     if (advance()) waiters_.wake_done();
     ended = done();
   }
-  release();
+  leave();
   return ended;
 }
 
@@ -234,11 +241,16 @@ bool Lane::await_change(const std::function<bool()>& done, Clock::time_point dea
 
 bool Lane::arm() noexcept {
   sleepers_.fetch_add(1);  // before another drives, which would not see that somebody relies on being woken
-  armed_ = true;
-  rounds_ = 0;
-  if (domain_.arm()) return true;
+  if (arm_domain()) return true;
   sleepers_.fetch_sub(1);
   return false;
+}
+
+bool Lane::arm_domain() noexcept {
+  armed_ = true;
+  moved_ = false;
+  rounds_ = 0;
+  return domain_.arm();
 }
 
 void Lane::disarm() noexcept {

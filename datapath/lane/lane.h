@@ -49,6 +49,8 @@ class Domain {
   virtual bool arm() noexcept = 0;
   /// Nobody sleeps, and rounds have followed each other for long: until arm() nothing needs to wake anybody.
   virtual void disarm() noexcept {}
+  /// Who has driven leaves, and the next round may be a while off: what others wait for is not put off until then.
+  virtual void settle() noexcept {}
   /// The longest sleep.
   [[nodiscard]] virtual std::chrono::milliseconds sleep_limit() noexcept = 0;
 
@@ -107,6 +109,8 @@ class Lane {
   [[nodiscard]] bool may_drive() const noexcept { return mode_ != Progress::kThread || stopping_.load(); }
   bool try_acquire() noexcept { return !driven_.load() && !driven_.exchange(true); }
   void release() noexcept;
+  /// The same for who has driven.
+  void leave() noexcept;
   bool run_submissions() noexcept;
   /// The lane's thread only looks for a change, so of two at a time one may be lost.
   void count_drive() noexcept {
@@ -116,10 +120,13 @@ class Lane {
   }
   bool advance() noexcept {
     if (armed_ && ++rounds_ >= kRoundsToDisarm && sleepers_.load() == 0) disarm();
-    return static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress());
+    const bool did = static_cast<int>(run_submissions()) | static_cast<int>(domain_.progress());
+    moved_ |= did;
+    return did;
   }
   /// By the driver. True: this thread is a sleeper now, and sleep_in_epoll(), or end_sleep(), is to follow.
   bool arm() noexcept;
+  bool arm_domain() noexcept;
   void disarm() noexcept;
   bool drive(const std::function<bool()>& done, Clock::time_point now, Clock::time_point deadline) noexcept;
   bool drive_for_a_moment(const std::function<bool()>& done) noexcept;
@@ -146,7 +153,8 @@ class Lane {
   std::atomic<bool> spinning_{false};  // somebody spins while another drives; one does at a time
   std::atomic<bool> stopping_{false};
   bool armed_ = true;         // the driver's, as the next
-  std::uint32_t rounds_ = 0;  // since arm()
+  bool moved_ = false;        // something, since arm()
+  std::uint32_t rounds_ = 0;  // the same
   Waiters waiters_;
   std::thread thread_;
 };

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/readable.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -39,10 +41,11 @@ class Driven final : public Domain {
     ++disarms;
     armed = false;
   }
+  void settle() noexcept override { ++settles; }
   milliseconds sleep_limit() noexcept override { return limit; }
 
   std::function<bool()> on_round;  // the driver's
-  std::atomic<std::uint64_t> rounds{0}, collisions{0}, arms{0}, disarms{0};
+  std::atomic<std::uint64_t> rounds{0}, collisions{0}, arms{0}, disarms{0}, settles{0};
   std::atomic<bool> may_sleep{true}, armed{true};
   milliseconds limit{10'000};
 
@@ -152,6 +155,37 @@ TEST_F(LaneTest, WhoSleepsIsWokenHoweverLongAnotherDrives) {
   lane.end_sleep();
   lane.poll_once();
   EXPECT_EQ(driven.disarms, 1u);
+  lane.stop();
+}
+
+// What it took in may have been what was to wake who sleeps.
+TEST_F(LaneTest, WhoHasDrivenArmsForWhoSleeps) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  milliseconds limit = milliseconds::max();
+  const int fd = lane.begin_sleep(limit);
+  ASSERT_GE(fd, 0);
+  const std::uint64_t arms = driven.arms;
+  lane.poll_once();
+  EXPECT_EQ(driven.arms, arms) << "nothing happened";
+  driven.on_round = [] { return true; };
+  lane.poll_once();
+  EXPECT_EQ(driven.arms, arms + 1);
+  EXPECT_FALSE(lane.wait_for([] { return false; }, milliseconds(0)));
+  EXPECT_GT(driven.arms, arms + 1);
+  EXPECT_FALSE(readable(fd));
+  driven.may_sleep = false;
+  lane.poll_once();
+  EXPECT_TRUE(readable(fd)) << "there is more to do, and who drove has left";
+  lane.end_sleep();
+  lane.stop();
+}
+
+TEST_F(LaneTest, WhoHasDrivenSettlesWhatOthersWaitFor) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  lane.poll_once();
+  EXPECT_EQ(driven.settles, 1u);
+  EXPECT_TRUE(lane.wait_for([&] { return driven.rounds > 5; }, kLong));
+  EXPECT_EQ(driven.settles, 2u) << "at the end alone";
   lane.stop();
 }
 

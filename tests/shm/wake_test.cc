@@ -28,10 +28,9 @@ struct ShmWake : testing::Test {
 
 TEST_F(ShmWake, WhoDeliveredAMessageWakesItsSenderBeforeItSleeps) {
   meet(true);
-  EXPECT_FALSE(ends.other.endpoint->arm()) << "the sender has yet to be woken";
-  ends.other.endpoint->poll();
-  EXPECT_TRUE(is_woken());
+  EXPECT_FALSE(is_woken());
   EXPECT_TRUE(ends.other.endpoint->arm());
+  EXPECT_TRUE(is_woken());
   ASSERT_TRUE(ends.one.poll_until([&] { return ends.one.codes.size() == 1; }));
   EXPECT_EQ(ends.one.codes.front(), Code::kOk);
 }
@@ -41,6 +40,32 @@ TEST_F(ShmWake, OrWithWhatItPostsNext) {
   ASSERT_TRUE(ends.other.post(datapath::OpKind::kMessage, 0, 8));
   EXPECT_TRUE(is_woken());
   ASSERT_TRUE(ends.one.poll_until([&] { return ends.one.codes.size() == 1 && ends.one.messages == 1; }));
+}
+
+TEST_F(ShmWake, OrWithItsNextPoll) {
+  meet(true);
+  ends.other.endpoint->poll();
+  EXPECT_TRUE(is_woken());
+}
+
+TEST_F(ShmWake, OrWhenItLeaves) {
+  meet(true);
+  ends.other.endpoint->settle();
+  EXPECT_TRUE(is_woken());
+}
+
+TEST_F(ShmWake, WhoSleepsIsWokenThoughAnotherPolls) {
+  meet(true);
+  ends.one.endpoint->poll();
+  ASSERT_TRUE(ends.other.post(datapath::OpKind::kMessage, 0, 8));
+  EXPECT_TRUE(is_woken());
+}
+
+TEST_F(ShmWake, UnlessNobodySleeps) {
+  meet(true);
+  ends.one.endpoint->disarm();
+  ASSERT_TRUE(ends.other.post(datapath::OpKind::kMessage, 0, 8));
+  EXPECT_FALSE(is_woken());
 }
 
 TEST_F(ShmWake, OrAtOnceWhereNobodyPollsSoon) {

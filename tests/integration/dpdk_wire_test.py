@@ -164,7 +164,7 @@ class Tap(Case):
         ip("link", "set", "fltap", "up")
         file = self.path("m.safetensors")
         write_safetensors(file, random_model(20))
-        push = self.start("push", file, server.listen, "--packet-io", "udp,delay_us=2000", "--soft-address", "10.8.0.1",
+        push = self.start("push", file, server.listen, "--packet-io", "udp,delay_us=20000", "--soft-address", "10.8.0.1",
                           *retries)
         before = Wire.bytes_sent("fltap")
         end = time.monotonic() + 60

@@ -66,12 +66,13 @@ void PeerMemory::listen() noexcept {
   std::array<std::byte, 64> packet;
   for (int i = 0; i < kPacketsPerLook && reason_.empty(); ++i) {
     UniqueFd descriptor;
-    const auto got = receive_packet(socket_, packet, descriptor);
+    bool lost = false;
+    const auto got = receive_packet(socket_, packet, descriptor, &lost);
     if (!got || *got == 0) {
       hung_up_ = got || (errno != EAGAIN && errno != EWOULDBLOCK) || !alive();
       return;
     }
-    if (*got > 1) reason_ = arenas_.take(std::span(packet).first(*got), descriptor);  // one byte woke us
+    if (*got > 1) reason_ = arenas_.take(std::span(packet).first(*got), descriptor, lost);  // one byte woke us
   }
 }
 

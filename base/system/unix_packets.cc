@@ -35,7 +35,8 @@ bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor) n
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes, UniqueFd& descriptor) noexcept {
+std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes, UniqueFd& descriptor,
+                                          bool* lost) noexcept {
   iovec part{bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};
   msghdr message{};
@@ -57,6 +58,7 @@ std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes
       descriptor.reset(fd);
     }
   }
+  if (lost != nullptr) *lost = !descriptor && (message.msg_flags & MSG_CTRUNC) != 0;
   return static_cast<std::size_t>(got);
 }
 

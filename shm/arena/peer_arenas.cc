@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/system/mapping_budget.h"
+#include "fairlead/log.h"
 
 namespace fairlead::shm {
 namespace {
@@ -39,7 +42,7 @@ void PeerArenas::stop() noexcept {
   ours_ = nullptr;
 }
 
-std::string_view PeerArenas::take(std::span<const std::byte> bytes, const UniqueFd& descriptor) noexcept {
+std::string_view PeerArenas::take(std::span<const std::byte> bytes, const UniqueFd& descriptor, bool lost) noexcept {
   const auto packet = parse_arena_packet(bytes);
   if (!packet) return "a packet of no known kind";
   if (!allowed_) return "an arena, which was not offered";
@@ -48,7 +51,9 @@ std::string_view PeerArenas::take(std::span<const std::byte> bytes, const Unique
   if (((known_ & bit) != 0) == given)
     return given ? "an arena in place of another" : "the end of an arena that is none";
   std::string_view reason;
-  if (given) {
+  if (given && lost) {
+    warn_of_limit();
+  } else if (given) {
     reason = take_given(*packet, descriptor);
   } else {
     unmap(packet->index);
@@ -75,6 +80,12 @@ std::string_view PeerArenas::take_given(const ArenaPacket& packet, const UniqueF
   all_[packet.index] = {static_cast<const std::byte*>(at), packet.address, packet.bytes};
   mapped_ |= std::uint64_t{1} << packet.index;
   return {};
+}
+
+void PeerArenas::warn_of_limit() noexcept {
+  if (std::exchange(warned_, true)) return;
+  log(LogLevel::kWarning,
+      "shm: no descriptor is left for memory that a peer gives to be mapped, which costs speed; raise `ulimit -n`");
 }
 
 void PeerArenas::unmap(std::size_t index) noexcept {

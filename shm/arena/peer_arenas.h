@@ -33,8 +33,9 @@ class PeerArenas {
   [[nodiscard]] bool is_behind() const noexcept {
     return theirs_ != nullptr && theirs_->arenas.told.load(std::memory_order_acquire) != taken_;
   }
-  /// What came over the socket. Not empty: why the peer is not to be trusted; static.
-  std::string_view take(std::span<const std::byte> packet, const UniqueFd& descriptor) noexcept;
+  /// What came over the socket. `lost`: its descriptor could not be had here. Not empty: why the peer is not to be
+  /// trusted; static.
+  std::string_view take(std::span<const std::byte> packet, const UniqueFd& descriptor, bool lost) noexcept;
   /// Where the peer's bytes from `address` on lie here; null: not all of them do.
   [[nodiscard]] const std::byte* find(std::uint64_t address, std::uint64_t bytes) noexcept;
 
@@ -49,12 +50,14 @@ class PeerArenas {
     }
   };
   std::string_view take_given(const ArenaPacket& packet, const UniqueFd& descriptor) noexcept;
+  void warn_of_limit() noexcept;
   void unmap(std::size_t index) noexcept;
   void say() noexcept;
 
   const Side* theirs_ = nullptr;
   Side* ours_ = nullptr;
   bool allowed_ = false;
+  bool warned_ = false;
   int owner_ = 0;             // the process that has them
   std::uint64_t taken_ = 0;   // packets
   std::uint64_t known_ = 0;   // a bit for each that the peer has given, mapped or not

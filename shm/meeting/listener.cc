@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/system/unix_packets.h"
-#include "fairlead/log.h"
 
 namespace fairlead::shm {
 namespace {
@@ -128,7 +127,8 @@ bool Listener::accept_some() noexcept {
 Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexcept {
   std::array<std::byte, kGreetingBytes + 1> bytes;
   UniqueFd segment;
-  const auto got = receive_packet(unknown.socket.get(), bytes, segment);
+  bool lost = false;
+  const auto got = receive_packet(unknown.socket.get(), bytes, segment, &lost);
   const std::string who = fmt::format("process {}", unknown.process.id);
   if (!got) return errno == EAGAIN || errno == EWOULDBLOCK ? Verdict::kWait : refuse(who, "lost before its greeting");
   if (*got == 0) return refuse(who, "gone before its greeting");
@@ -136,6 +136,7 @@ Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexce
   if (const auto reason = decode(std::span(bytes).first(*got), guest.greeting); !reason.empty()) {
     return refuse(who, reason);
   }
+  if (lost) return refuse(who, "no descriptor is left for its memory; raise `ulimit -n`", LogLevel::kWarning);
   if (!segment) return refuse(who, "a greeting without memory");
   acceptor_.unwatch(unknown.socket.get());
   guest.socket = std::move(unknown.socket);
@@ -144,9 +145,9 @@ Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexce
   return claim(guest) ? Verdict::kClaimed : refuse(who, "nobody waits for its token");
 }
 
-Listener::Verdict Listener::refuse(std::string_view who, std::string_view reason) noexcept {
+Listener::Verdict Listener::refuse(std::string_view who, std::string_view reason, LogLevel level) noexcept {
   ++refused_;
-  log(LogLevel::kInfo, fmt::format("{}: dropped {}: {}", path_, who, reason));
+  log(level, fmt::format("{}: dropped {}: {}", path_, who, reason));
   return Verdict::kRefused;
 }
 

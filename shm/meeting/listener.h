@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/private_fd.h"
+#include "fairlead/log.h"
 #include "fairlead/status.h"
 #include "shm/meeting/greeting.h"
 #include "shm/meeting/place.h"
@@ -72,7 +73,7 @@ class Listener {
 
   bool accept_some() noexcept;
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
-  Verdict refuse(std::string_view who, std::string_view reason) noexcept;
+  Verdict refuse(std::string_view who, std::string_view reason, LogLevel level = LogLevel::kInfo) noexcept;
 
   const Clock* clock_;
   std::string path_;

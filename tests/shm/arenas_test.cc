@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "base/system/unix_packets.h"
+#include "fairlead/log.h"
 #include "tests/shm/end.h"
 #include "tests/shm/half.h"
+#include "tests/shm/out_of_descriptors.h"
 #include "tests/shm/own_directory.h"
 
 namespace fairlead::shm {
@@ -223,6 +225,25 @@ TEST_F(ShmArenaLies, NothingIsMappedThatWasNotOffered) {
   const UniqueFd arena = make(kSeals);
   EXPECT_NE(say(given(0, 1 << 20), arena.get()), "");
   EXPECT_EQ(mapped(), 0u);
+}
+
+// The kernel could not hand its descriptor over: the peer gave it all the same.
+TEST_F(ShmArenaLies, OneThatThisProcessHasNoDescriptorForIsNone) {
+  static int warnings = 0;
+  set_log_sink([](LogLevel, std::string_view line) { warnings += line.find("ulimit -n") != line.npos ? 1 : 0; });
+  const UniqueFd arena = make(kSeals);
+  {
+    const OutOfDescriptors limit;
+    EXPECT_EQ(say(given(0, 1 << 20), arena.get()), "");
+    EXPECT_EQ(say(given(1, 2 << 20), arena.get()), "");
+  }
+  set_log_sink(nullptr);
+  EXPECT_EQ(mapped(), 0u);
+  EXPECT_EQ(warnings, 1);
+  EXPECT_EQ(say(taken_back(0)), "");
+  EXPECT_EQ(say(given(0, 1 << 20), arena.get()), "");
+  EXPECT_EQ(mapped(), 1u);
+  EXPECT_NE(say(given(2, 3 << 20)), "") << "none was sent";
 }
 
 // It says that it has given one, and has not.

@@ -13,7 +13,9 @@
 #include <functional>
 
 #include "base/system/unix_packets.h"
+#include "fairlead/log.h"
 #include "shm/meeting/socket.h"
+#include "tests/shm/out_of_descriptors.h"
 #include "tests/shm/own_directory.h"
 
 namespace fairlead::shm {
@@ -89,6 +91,24 @@ TEST_F(ShmListener, DropsWhatIsNoGreetingOrForNobody) {
   advance();
   EXPECT_TRUE(guests_.empty());
   EXPECT_EQ(listener_->refused(), 4u);
+}
+
+TEST_F(ShmListener, NamesTheLimitWhereItHasNoDescriptorForTheMemory) {
+  static int warnings = 0;
+  set_log_sink([](LogLevel, std::string_view line) {  // it cannot accept either, and says so
+    warnings += line.find("memory") != line.npos && line.find("ulimit -n") != line.npos ? 1 : 0;
+  });
+  const PrivateFd socket = come();
+  advance();
+  greet(socket, token_);
+  {
+    const OutOfDescriptors limit;
+    advance();
+  }
+  set_log_sink(nullptr);
+  EXPECT_TRUE(guests_.empty());
+  EXPECT_EQ(listener_->refused(), 1u);
+  EXPECT_EQ(warnings, 1);
 }
 
 TEST_F(ShmListener, WaitsForNobodyForEver) {

@@ -298,10 +298,16 @@ void LocalPort::hear_strangers() noexcept {
   std::erase_if(strangers_, [this](Stranger& each) {
     GreetingBytes bytes;
     UniqueFd memory;
-    const auto got = receive_packet(each.socket.get(), bytes, memory);
+    bool lost = false;
+    const auto got = receive_packet(each.socket.get(), bytes, memory, &lost);
     if (!got && errno == EAGAIN) return now_ > each.deadline;
     const auto party = got ? decode(std::span(bytes).first(*got)) : std::nullopt;
     const bool known = party && is_of_host(party->gid);  // packets come from who it says it is
+    if (known && lost) {
+      log(LogLevel::kWarning, fmt::format("softroce: no descriptor is left for the memory in which {} meets {}; raise "
+                                          "`ulimit -n`",
+                                          to_string(party->gid), to_string(self_.gid)));
+    }
     if (!known || !memory || links_.size() >= kMostLinks) return true;
     auto made = Link::accept(std::move(each.socket), *party, memory, terms());
     if (!made) {

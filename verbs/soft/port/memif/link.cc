@@ -205,13 +205,15 @@ void Link::converse() noexcept {
   for (std::size_t i = 0; i < kMessagesAtOnce; ++i) {
     std::array<std::byte, kMessageBytes + 1> bytes;  // one more, to see that a message is too long
     UniqueFd descriptor;
-    const auto got = receive_packet(peer_.get(), bytes, descriptor);
+    bool lost = false;
+    const auto got = receive_packet(peer_.get(), bytes, descriptor, &lost);
     if (!got && errno == ECONNRESET) continue;  // it left with a message of ours unread; its last may still be there
     if (!got) return;
     if (*got == 0) return part("it is gone", false, false);
     heard_ = true;
     const auto message = decode(std::span(bytes).first(*got));
     if (!message) return part("its message is no message", true, true);
+    if (lost) return part("no descriptor is left for its memory or its eventfd; raise `ulimit -n`", true, true);
     const bool was_up = wire() != nullptr;
     const auto answer = handshake_->take(*message, std::move(descriptor));
     if (!answer) {

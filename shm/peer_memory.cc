@@ -86,10 +86,7 @@ PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size
   if (arenas_.is_behind()) listen();
   if (!reason_.empty()) return Copied::kPeerGone;
   if (const std::byte* const here = arenas_.find(from, bytes); here != nullptr) return copy_mapped(to, here, bytes);
-  if (!pulls_) {
-    reason_ = "the place of memory that was not offered to be copied";
-    return Copied::kPeerGone;
-  }
+  if (!pulls_) return Copied::kNotOffered;
   copied_by_id_ = true;
   copies_.by_kernel.add(bytes);
   return copy_by_id(to, from, bytes);

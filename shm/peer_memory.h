@@ -32,9 +32,13 @@ namespace fairlead::shm {
 /// so does all of the next such run, which is likely to be as long.
 inline constexpr std::uint64_t kStreamedFrom = std::uint64_t{4} << 20;
 
+/// Why a peer is not to be trusted that names other memory than it offered.
+inline constexpr std::string_view kMemoryNotOffered = "the place of memory that was not offered to be copied";
+
 class PeerMemory {
  public:
-  enum class Copied : std::uint8_t { kAll, kSourceGone, kTargetGone, kPeerGone };
+  /// kNotOffered: no arena holds it, and the kernel is not asked. It may have been in one that was taken back.
+  enum class Copied : std::uint8_t { kAll, kSourceGone, kTargetGone, kPeerGone, kNotOffered };
 
   explicit PeerMemory(datapath::Copies& copies) noexcept : copies_(copies) {}
 

@@ -234,7 +234,7 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
     if (stopped_ || !outcome.reason.empty()) return outcome;
   }
   copy_reads(turn, outcome);
-  if (outcome.gone) return outcome;
+  if (outcome.gone || !outcome.reason.empty()) return outcome;
   const std::uint64_t before = out_.pushed();
   send_on();
   outcome.happened |= out_.pushed() != before;
@@ -342,10 +342,9 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       return;
     }
     const PeerMemory::Copied copied = copy_piece(*work, turn, outcome);
-    if (copied == PeerMemory::Copied::kPeerGone) {
-      outcome.gone = true;
-      return;
-    }
+    if (copied == PeerMemory::Copied::kNotOffered) outcome.reason = kMemoryNotOffered;
+    outcome.gone = copied == PeerMemory::Copied::kPeerGone;
+    if (outcome.gone || !outcome.reason.empty()) return;
     if (copied != PeerMemory::Copied::kAll) {
       work->code = copied == PeerMemory::Copied::kTargetGone ? Code::kDataLoss : Code::kProtectionError;
     }
@@ -355,7 +354,8 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
   }
 }
 
-/// Of the first of `reads_`, whose right is looked at before and afterwards: who withdraws it does not wait for us.
+/// Of the first of `reads_`, whose right is looked at before and afterwards: who withdraws it does not wait for us, and
+/// may take back the arena that it lies in.
 PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance& outcome) noexcept {
   const WithdrawnFlag& withdrawn = theirs_->withdrawn[reads_.front() % kDepth];
   if (withdrawn.load(std::memory_order_acquire) != 0) return PeerMemory::Copied::kSourceGone;
@@ -370,7 +370,7 @@ PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance&
     return true;
   });
   std::atomic_thread_fence(std::memory_order_seq_cst);  // behind what was copied
-  const bool lost = copied == PeerMemory::Copied::kAll && withdrawn.load(std::memory_order_acquire) != 0;
+  const bool lost = copied != PeerMemory::Copied::kPeerGone && withdrawn.load(std::memory_order_acquire) != 0;
   return lost ? PeerMemory::Copied::kSourceGone : copied;
 }
 

@@ -197,6 +197,9 @@ Code Responder::copy_piece(std::size_t most, std::size_t& copied, Advance& outco
       return Code::kDataLoss;
     case PeerMemory::Copied::kTargetGone:
       return Code::kProtectionError;
+    case PeerMemory::Copied::kNotOffered:
+      outcome.reason = kMemoryNotOffered;
+      [[fallthrough]];
     case PeerMemory::Copied::kPeerGone:
       outcome.gone = true;
       break;

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <random>
 
+#include "base/system/unix_packets.h"
+#include "memreg/arena.h"
 #include "tests/shm/half.h"
+#include "tests/shm/tripwire.h"
 
 namespace fairlead::shm {
 namespace {
@@ -36,6 +39,10 @@ class ShmRequester : public testing::Test, public Half {
     asked.pop(slot);
     asked.publish();
     return slot;
+  }
+  void say(const ArenaPacket& packet, int descriptor = -1) {
+    peers->sides[0].arenas.told.fetch_add(1);
+    EXPECT_TRUE(send_packet(sockets[0].get(), std::as_bytes(std::span(&packet, 1)), descriptor));
   }
   void end(std::uint64_t count) { peers->sides[0].answered.ended = count; }
 
@@ -174,6 +181,39 @@ TEST_F(ShmRequester, AReadStopsWhereItsRightIsWithdrawn) {
   EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
   EXPECT_EQ(told.completions,
             (std::vector<std::pair<std::uint64_t, Code>>{{5, Code::kProtectionError}, {6, Code::kOk}}));
+}
+
+// Its owner withdraws it and takes back the arena that it lies in, after the first of two segments.
+TEST_F(ShmRequester, AReadWhoseArenaIsTakenBackInItsMiddleFailsAlone) {
+  memory.start(&own->sides[0], &own->sides[1], false, true);
+  const auto arena = memreg::Arena::map(2 * Tripwire::kPage, {.readable = true});
+  ASSERT_TRUE(arena);
+  constexpr std::uint64_t kThere = 1 << 20;
+  say({.kind = ArenaNews::kGiven, .address = kThere, .bytes = arena->bytes().size()}, arena->fd());
+  Tripwire first([this] {
+    peers->sides[0].withdrawn[0] = 1;
+    say({.kind = ArenaNews::kTakenBack, .bytes = 1});
+  });
+  const LocalSegment segments[] = {{first.page(), Tripwire::kPage, 0}, {local_.data(), Tripwire::kPage, 0}};
+  const WorkRequest read{.id = 5, .kind = OpKind::kRead, .local = segments, .remote_key = 77};
+  ASSERT_EQ(requester_.post({&read, 1}), 1u);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = kThere});
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(memory.reason(), "");
+  EXPECT_EQ(copies.mapped.get(), Tripwire::kPage) << "the first was read before";
+  EXPECT_EQ(local_.front(), std::byte{3});
+  end(1);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions, (std::vector<std::pair<std::uint64_t, Code>>{{5, Code::kProtectionError}}));
+}
+
+TEST_F(ShmRequester, AReadOfMemoryThatWasNotOfferedEndsIt) {
+  memory.start(&own->sides[0], &own->sides[1], false, true);
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, kMemoryNotOffered);
+  EXPECT_EQ(local_.front(), std::byte{3});
 }
 
 TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {

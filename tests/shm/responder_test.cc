@@ -180,6 +180,16 @@ TEST_F(ShmResponder, AWriteStopsWhereItsPeerCloses) {
   EXPECT_GT(std::ranges::count(target(), std::byte{1}), 0);
 }
 
+TEST_F(ShmResponder, AWriteFromMemoryThatWasNotOfferedEndsIt) {
+  memory.start(&own->sides[0], &own->sides[1], false, true);
+  const std::vector<std::byte> source(kBytes);
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};
+  push(write_from(kBytes), &from);
+  EXPECT_EQ(carry_out(), kMemoryNotOffered);
+  EXPECT_EQ(ended(), 0u);
+  EXPECT_EQ(target().front(), std::byte{0x5a});
+}
+
 TEST_F(ShmResponder, AWriteOfAPeerThatHungUpDoesNotCount) {
   const std::vector<std::byte> source(kBytes);
   const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), source.size()};

@@ -121,7 +121,10 @@ PeerMemory::Copied PeerMemory::copy_by_id(std::byte* to, std::uint64_t from, std
   return Copied::kAll;
 }
 
-bool PeerMemory::stands() noexcept { return !std::exchange(copied_by_id_, false) || alive(); }
+bool PeerMemory::stands() noexcept {
+  copied_by_id_ = copied_by_id_ && !alive();
+  return !copied_by_id_;
+}
 
 bool PeerMemory::alive() const noexcept {
   std::array<pollfd, 2> looked_at = {pollfd{socket_, POLLRDHUP, 0}, pollfd{process_.life.get(), POLLIN, 0}};

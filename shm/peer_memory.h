@@ -63,7 +63,8 @@ class PeerMemory {
   /// Copies from the peer's address. kPeerGone: there is a reason(), or it has ended, or the kernel does not let us any
   /// more.
   [[nodiscard]] Copied copy(std::byte* to, std::uint64_t from, std::size_t bytes) noexcept;
-  /// Whether what was copied since this was asked last was the peer's. A system call where the kernel copied.
+  /// Whether all that was copied until now was the peer's, for either half of the path: once not, never again. A system
+  /// call where the kernel has copied since it was so.
   [[nodiscard]] bool stands() noexcept;
 
   [[nodiscard]] datapath::Copies& copies() const noexcept { return copies_; }

@@ -337,10 +337,8 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       reads_.pop();
       continue;
     }
-    if (has_closed(*theirs_)) {  // what lies there now is not what was to be read
-      outcome.gone = true;
-      return;
-    }
+    outcome.gone = has_closed(*theirs_);
+    if (outcome.gone) return;  // what lies there now is not what was to be read
     const PeerMemory::Copied copied = copy_piece(*work, turn, outcome);
     if (copied == PeerMemory::Copied::kNotOffered) outcome.reason = kMemoryNotOffered;
     outcome.gone = copied == PeerMemory::Copied::kPeerGone;
@@ -349,6 +347,8 @@ void Requester::copy_reads(std::size_t turn, Advance& outcome) noexcept {
       work->code = copied == PeerMemory::Copied::kTargetGone ? Code::kDataLoss : Code::kProtectionError;
     }
     if (work->code == Code::kOk && work->done != work->length) continue;
+    outcome.gone = work->code == Code::kOk && !memory_.stands();
+    if (outcome.gone) return;
     pulled_.push(reads_.front());
     reads_.pop();
   }

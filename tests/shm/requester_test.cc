@@ -166,6 +166,18 @@ TEST_F(ShmRequester, NothingIsCopiedOfAPeerThatHasClosed) {
   EXPECT_EQ(std::ranges::count(local_, std::byte{8}), static_cast<std::ptrdiff_t>(kBytes / 2));
 }
 
+// Its id may be another's by now.
+TEST_F(ShmRequester, AReadOfAPeerThatHungUpDoesNotCount) {
+  const std::vector<std::byte> theirs(kBytes, std::byte{8});
+  ASSERT_EQ(post(OpKind::kRead, 5, kBytes), 1u);
+  (void)next_asked();
+  answer({.kind = SlotKind::kReadFrom, .word = 0, .address = reinterpret_cast<std::uint64_t>(theirs.data())});
+  sockets[0].reset();
+  EXPECT_TRUE(requester_.advance(told, kTurn).gone);
+  EXPECT_FALSE(memory.stands()) << "nor does what the other half copied";
+  EXPECT_FALSE(asked.ready());
+}
+
 TEST_F(ShmRequester, AReadStopsWhereItsRightIsWithdrawn) {
   const std::vector<std::byte> theirs(kBytes, std::byte{8});
   for (const std::uint64_t id : {5U, 6U}) ASSERT_EQ(post(OpKind::kRead, id, kBytes), 1u);

@@ -80,9 +80,11 @@ Status ShmPath::connect(std::string_view peer) {
 
 void ShmPath::try_to_dial() noexcept {
   auto socket = dial(peer_socket_);
-  if (!socket) {  // too many wait there: perhaps fewer in a moment
-    if (socket.error().code() != Code::kResourceExhausted) fail(Code::kUnavailable, socket.error().message());
-    return;
+  if (!socket) {
+    const Status& error = socket.error();
+    if (error.code() == Code::kUnavailable) return;  // too many wait there: perhaps fewer in a moment
+    const bool limit = error.code() == Code::kResourceExhausted;
+    return fail(limit ? Code::kResourceExhausted : Code::kUnavailable, error.message());
   }
   auto process = peer_process(socket->get());
   if (!process) return fail(process.error().code(), process.error().message());
@@ -97,8 +99,7 @@ void ShmPath::greet_first() noexcept {
   if (!made) return fail(made.error().code(), made.error().message());
   segment_ = std::move(*made);
   if (!send_greeting(descriptor.get())) return fail(Code::kUnavailable, peer_name() + " went away in the meeting");
-  state_ = State::kGreeting;
-  watch();
+  if (watch()) state_ = State::kGreeting;
 }
 
 bool ShmPath::send_greeting(int descriptor) noexcept {
@@ -132,6 +133,7 @@ bool ShmPath::adopt(Guest& guest) noexcept {
     return true;
   }
   segment_ = std::move(*adopted);
+  if (!watch()) return true;
   become_ready(guest.greeting);
   if (!send_greeting(-1)) fail(Code::kUnavailable, peer_name() + " went away in the meeting");
   return true;
@@ -150,7 +152,6 @@ void ShmPath::become_ready(const Greeting& greeting) noexcept {
   state_ = State::kReady;
   context_.traffic.paths.add();
   announce_ready_ = true;
-  watch();
 }
 
 bool ShmPath::advance_handshake() noexcept {
@@ -159,7 +160,8 @@ bool ShmPath::advance_handshake() noexcept {
   if (state_ == State::kReady) return advance_ready();
   if (state_ == State::kDown) return report_end();
   if (context_.clock.now() < deadline_) return false;
-  fail(Code::kDeadlineExceeded, fmt::format("nobody answered at {} within {} s", peer_socket_, kMeetingTime / kSecond));
+  const std::string_view what = state_ == State::kDialing ? "there was no room to wait" : "nobody answered";
+  fail(Code::kDeadlineExceeded, fmt::format("{} at {} within {} s", what, peer_socket_, kMeetingTime / kSecond));
   return report_end();
 }
 
@@ -325,12 +327,18 @@ void ShmPath::leave(State next) noexcept {
   state_ = next;
 }
 
-void ShmPath::watch() noexcept {
+/// Once for each meeting. False: it has failed, as it would not hear of the peer's packets, nor of its end.
+bool ShmPath::watch() noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.ptr = this;
-  ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_ADD, socket_.get(), &event);
-  if (memory_.life() >= 0) ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_ADD, memory_.life(), &event);
+  const auto add = [&](int descriptor) {
+    return descriptor < 0 || ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
+  };
+  if (add(socket_.get()) && add(memory_.life())) return true;
+  fail(Code::kResourceExhausted, fmt::format("cannot watch the socket to {}: {}; raise fs.epoll.max_user_watches",
+                                             peer_name(), std::strerror(errno)));
+  return false;
 }
 
 /// The peer is told before any memory is let go of.

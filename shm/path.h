@@ -88,7 +88,7 @@ class ShmPath final : public datapath::Path, private Sink {
   void fail(Code code, std::string reason) noexcept;
   void leave(State next) noexcept;
   void disconnect() noexcept;
-  void watch() noexcept;
+  bool watch() noexcept;
   [[nodiscard]] std::string peer_name() const;
   [[nodiscard]] Side& ours() const noexcept { return segment_->sides[active_ ? 0 : 1]; }
   [[nodiscard]] Side& theirs() const noexcept { return segment_->sides[active_ ? 1 : 0]; }

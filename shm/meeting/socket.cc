@@ -43,8 +43,15 @@ Status failure(const std::string& path, std::string_view doing, int error) {
     case ENOENT:
     case ECONNREFUSED:
       return {Code::kNotFound, fmt::format("nobody is at {}: the peer has ended", path)};
+    case EAGAIN:
+      return {Code::kUnavailable, fmt::format("too many wait at {} to be accepted", path)};
+    case EMFILE:
+    case ENFILE:
+      return {Code::kResourceExhausted,
+              fmt::format("cannot {} {}: {}; raise `ulimit -n`", doing, path, std::strerror(error))};
     case EACCES:
     case EPERM:
+    case ENOTDIR:
       return {Code::kPermissionDenied, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
     default:
       return {Code::kResourceExhausted, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};

@@ -23,8 +23,8 @@ struct PeerProcess {
 /// Where an endpoint with this number is found, and under which name it is made before that.
 [[nodiscard]] std::string socket_path(const std::string& directory, std::uint64_t number);
 
-/// Connects at once or not at all. Errors: kNotFound (nobody is there), kResourceExhausted (too many wait, or
-/// descriptors), kPermissionDenied, kInvalidArgument (the directory's name is too long).
+/// Connects at once or not at all. Errors: kNotFound (nobody is there), kUnavailable (too many wait there),
+/// kResourceExhausted, kPermissionDenied, kInvalidArgument (the directory's name is too long).
 [[nodiscard]] Result<PrivateFd> dial(const std::string& path);
 /// Errors: kResourceExhausted, kPermissionDenied, kInvalidArgument.
 [[nodiscard]] Result<PrivateFd> listen_at(const std::string& path);

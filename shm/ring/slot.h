@@ -8,14 +8,17 @@
 // it, else in the ring of data. Requests are numbered from 0 by counting them; those marked # are one each, with their
 // last slot.
 //
-//   kind         goes with  fields in use                                  payload
-//   write data   requests#  key, address, flag last, flag lost             of a write, in pieces
-//   write from   requests#  key, address, length, count                    segments of the writer's memory, (address,
-//   length) read         requests#  key, address, length                           - message      requests#  word:
-//   refusals that were known (tcp's frame.h) the message pulled       requests   word: number of the read - read data
-//   responses  word: number of the read, address: offset      of the read, in pieces read from    responses  word:
-//   number of the read, address              - (where in the answering process) refused      responses  word: number of
-//   the request, code              -
+//   kind        goes with  fields in use                                 payload
+//   write data  requests#  key, address, flag last, flag lost            of a write, in pieces
+//   write from  requests#  key, address, length, count                   the writer's segments (SourceSegment)
+//   read        requests#  key, address, length                          -
+//   message     requests#  word: refusals known (tcp's frame.h)          the message
+//   pulled      requests   word: number of the read                      -
+//   read data   responses  word: number of the read, address: offset     of the read, in pieces
+//   read from   responses  word: number of the read, address: there      -
+//   refused     responses  word: number of the request, code             -
+//
+// "There" is in the answering process.
 //
 // A request has ended well once the answering end's count of ended requests has passed it, unless a refusal came
 // before. A flag "lost" says that the source of a write is gone on the writer's side: it counts as refused, with

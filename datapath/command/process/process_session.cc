@@ -32,6 +32,12 @@ bool connect_ends(int type, UniqueFd& one, UniqueFd& other) noexcept {
   other.reset(ends[1]);
   return true;
 }
+
+/// Whether a session that may use these can say so of its devices: they are numbers of what others have, too.
+bool can_be(const SessionRunner::Devices& said, std::uint32_t may_use) noexcept {
+  const std::uint32_t busy = said.due | said.held | said.pending;
+  return said.all != 0 && (said.all & ~may_use) == 0 && (busy & ~said.all) == 0;
+}
 }  // namespace
 
 ProcessSession::ProcessSession(Outlet& outlet, const ServerSession::Terms& terms, std::vector<std::string> program,
@@ -247,7 +253,7 @@ bool ProcessSession::relay() {
       continue;
     }
     const std::optional<Ran> ran = frame->header.type == FrameType::kRan ? value_of<Ran>(*frame) : std::nullopt;
-    if (!ran) return false;
+    if (!ran || !can_be(ran->devices, terms_.devices)) return false;
     ran_ = *ran;
     if (ran_.copied != 0) outlet_.charge_copies(ran_.copied);
     return true;

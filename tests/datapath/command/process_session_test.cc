@@ -1,10 +1,13 @@
 #include "datapath/command/process/process_session.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+
+#include "datapath/command/process/inherited.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -15,6 +18,16 @@ class Words final : public Outlet {
   [[nodiscard]] std::uint64_t untaken() override { return 0; }
   std::vector<std::vector<std::byte>> said;
 };
+
+/// A program that does this, says that it ran so, and then nothing any more.
+std::vector<std::string> program_that_ran(const Ran& ran, const std::string& first = ":") {
+  std::vector<std::byte> frame;
+  put(frame, FrameHeader{FrameType::kRan, 0, sizeof ran});
+  put(frame, ran);
+  std::string text;
+  for (const std::byte byte : frame) text += fmt::format("\\{:03o}", static_cast<unsigned>(byte));
+  return {"/bin/sh", "-c", fmt::format("{}; printf '{}' >&{}; exec sleep 1000", first, text, kInheritedSocket)};
+}
 
 std::shared_ptr<TenantAccount> account_with_page() {
   auto account = std::make_shared<TenantAccount>();
@@ -70,6 +83,34 @@ TEST(ProcessSession, WhatWasAbandonedIsNotRun) {
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
   EXPECT_EQ(errno, ECHILD);
   EXPECT_TRUE(words.said.empty());
+}
+
+// By what it says of devices the server counts and waits, where others do, too.
+TEST(ProcessSession, WhoSaysToHaveDevicesThatCannotBeHasNoSession) {
+  constexpr std::uint32_t kFirst = 1, kSecond = 2, kNone = 4, kFarthest = std::uint32_t{1} << 31;
+  struct Case {
+    SessionRunner::Devices said;
+    bool can_be = false;
+  };
+  for (const Case& each :
+       {Case{{.all = kSecond, .due = kSecond}, true}, Case{{.all = 0}}, Case{{.all = kNone}}, Case{{.all = kFarthest}},
+        Case{{.all = kFirst | kFarthest}}, Case{{.all = kFirst, .due = kSecond}}, Case{{.all = kFirst, .held = kNone}},
+        Case{{.all = kFirst, .pending = kFarthest}}}) {
+    SCOPED_TRACE(fmt::format("{:x} {:x} {:x} {:x}", each.said.all, each.said.due, each.said.held, each.said.pending));
+    Ran ran;
+    ran.devices = each.said;
+    ran.more = 1;
+    Words words;
+    ProcessSession session(words, {.devices = kFirst | kSecond}, program_that_ran(ran), account_with_page());
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_EQ(session.run(SessionRunner::Clock::time_point::max(), 0), each.can_be);
+    EXPECT_EQ(session.is_over(), !each.can_be);
+    EXPECT_EQ(session.devices().all, each.can_be ? each.said.all : kFirst);
+    ASSERT_EQ(words.said.size(), each.can_be ? 0u : 1u);
+    if (each.can_be) continue;
+    const Status why = refusal_in(Bytes(words.said[0]).subspan(sizeof(MessageHeader)));
+    EXPECT_EQ(why.code(), Code::kAborted) << why.to_string();
+  }
 }
 
 }  // namespace

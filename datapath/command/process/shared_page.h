@@ -1,14 +1,16 @@
-// A value that processes share: a page of a memfd. Who has its descriptor may map it.
+// A value that processes share: a page of a memfd. Who has its descriptor may map it, and write there what he likes,
+// but not take it from under another's mapping.
 //
 // Ownership: the page lives as long as somebody maps it. T is made of lock-free atomics. Threads: T's.
 #pragma once
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <memory>
 #include <new>
+#include <utility>
 
+#include "base/system/shared_memory.h"
 #include "base/unique_fd.h"
 #include "fairlead/status.h"
 
@@ -21,11 +23,9 @@ struct SharedPage {
 
   /// Errors: kResourceExhausted, there is no descriptor or memory to be had.
   static Result<SharedPage> create() {
-    UniqueFd fd(::memfd_create("fairlead-page", MFD_CLOEXEC));
-    if (!fd || ::ftruncate(fd.get(), sizeof(T)) != 0) {
-      return Status(Code::kResourceExhausted, "the system gives no page for processes to share (memfd_create)");
-    }
-    Result<SharedPage> page = adopt(std::move(fd));
+    Result<UniqueFd> fd = make_shared_memory("fairlead-page", sizeof(T));
+    if (!fd) return fd.error();
+    Result<SharedPage> page = adopt(*std::move(fd));
     if (page) new (page->value.get()) T();
     return page;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -111,6 +112,26 @@ TEST(ProcessSession, WhoSaysToHaveDevicesThatCannotBeHasNoSession) {
     const Status why = refusal_in(Bytes(words.said[0]).subspan(sizeof(MessageHeader)));
     EXPECT_EQ(why.code(), Code::kAborted) << why.to_string();
   }
+}
+
+// Where a page is shorter than its mapping, the server ends by SIGBUS when it looks there.
+TEST(ProcessSession, WhatIsSharedWithItKeepsItsSize) {
+  const std::shared_ptr<TenantAccount> account = account_with_page();
+  Ran ran;
+  ran.devices.all = 1;
+  Words words;
+  ProcessSession session(words, {},
+                         program_that_ran(ran, fmt::format("truncate -s 0 /proc/self/fd/{} /proc/self/fd/{}",
+                                                           kInheritedTenant, kInheritedSession)),
+                         account);
+  session.take(hello_message({}), TrafficClass::kCommands);
+  EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+  ASSERT_FALSE(session.is_over());
+  struct stat page{};
+  ASSERT_EQ(::fstat(account->page.get(), &page), 0);
+  ASSERT_EQ(page.st_size, static_cast<off_t>(sizeof(TenantMeter)));
+  EXPECT_EQ(account->meter->devices.back().memory(), 0u);
+  session.set_news(true);
 }
 
 }  // namespace

@@ -112,6 +112,10 @@ Status Seeker::hear(const Event& event, const Heard& heard) {
   if (header && is_message(*header, MessageType::kRefused)) {
     const Status why = refusal_in(body);
     close();
+    if (why.code() == Code::kResourceExhausted && !proved_) {  // nobody has looked at the session yet
+      fail(why);
+      return {};
+    }
     return {why.code(), fmt::format("{}; {}", lost_.message(), why.message())};
   }
   const auto challenge = header && asked_ && !proved_ && is_message(*header, MessageType::kChallenge)

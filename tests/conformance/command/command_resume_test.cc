@@ -250,6 +250,23 @@ TEST_P(CommandGone, WhenTheServiceIsAnother) {
   EXPECT_THAT(end.message(), HasSubstr("the service was started anew since; begin another"));
   EXPECT_FALSE(channel.fill({1}, 0, 64, 1)) << "it has ended";
 }
+// Before the proof a refusal for want of room is about who asks just now; behind it, about the session.
+TEST_P(CommandGone, WhenThereIsNoRoomForItButNotWhereItIsToTryAgain) {
+  serve_behind_relay();
+  for (const bool after_proof : {false, true}) {
+    BusyService busy;
+    session.emplace(connect_kept());
+    relay->lead_to(busy.engine.listen_address());
+    relay->hang_up();
+    const Peer asks = busy.await(after_proof);
+    relay->lead_to(service->listen_address());
+    BusyService::refuse(asks);
+    EXPECT_TRUE(comes_true([&] { return session->resumptions() == 1 || !session->status().ok(); }));
+    const Status end = session->status();
+    EXPECT_EQ(end.code(), after_proof ? Code::kResourceExhausted : Code::kOk) << end.to_string();
+  }
+}
+
 TEST_P(CommandGone, WhenNobodyListensAnyMore) {
   serve_behind_relay();
   session.emplace(connect(relay->address(), {.resume_within = milliseconds(300)}));

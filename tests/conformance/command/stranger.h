@@ -1,4 +1,4 @@
-// A client of a service of commands that is no Session, and says what it likes.
+// A client of a service of commands that is no Session, and says what it likes; and a service that has no sessions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -117,6 +117,50 @@ class Stranger {
   std::vector<std::byte> bytes;
   Bytes body;
   Attempt attempt;
+};
+
+/// Refuses who comes back, for want of room.
+class BusyService {
+ public:
+  using MessageType = datapath::command::MessageType;
+
+  /// Who wants to go on with a session; if it is to show that it is his, he has said so.
+  Peer await(bool with_proof) {
+    Peer asks = hear();
+    if (!with_proof) return asks;
+    auto message = datapath::command::make_message({.type = static_cast<std::uint8_t>(MessageType::kChallenge)});
+    datapath::command::put(message, datapath::command::ChallengeBody{datapath::command::make_nonce()});
+    say(asks, message);
+    EXPECT_EQ(hear(), asks);
+    return asks;
+  }
+  static void refuse(const Peer& who) {
+    say(who, datapath::command::refused_message({Code::kResourceExhausted, "it is busy"}));
+  }
+
+  Engine engine = listening();
+
+ private:
+  static Engine listening() {
+    EngineConfig config;
+    config.transport = "tcp";
+    config.listen = "127.0.0.1:0";
+    Result<Engine> made = Engine::create(config);
+    EXPECT_TRUE(made) << made.error().to_string();
+    return *std::move(made);
+  }
+  /// Who says something.
+  Peer hear() {
+    for (;;) {
+      while (engine.accept()) {
+      }
+      auto [from, event] = engine.next_event(kPatience);
+      if (event.kind == Event::Kind::kMessage) return from;
+    }
+  }
+  static void say(Peer to, const std::vector<std::byte>& message) {
+    (void)to.send(message, datapath::command::kMessageValue, {.traffic = TrafficClass::kCommands});
+  }
 };
 
 }  // namespace fairlead

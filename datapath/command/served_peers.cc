@@ -167,6 +167,7 @@ ServedPeers::Left ServedPeers::run_all() {
 }
 
 void ServedPeers::drop_ended() {
+  end_attempts();
   end_lost();
   if (leaving_.empty()) return;
   if (std::erase_if(leaving_, [](const auto& session) { return session->has_ended(); }) != 0) count_sessions();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -34,7 +35,8 @@ class ServedPeers {
   /// Of those without threads of their own: what is left to do, in the one that was heard of last, or in any.
   Left run_latest();
   Left run_all();
-  /// Lets go of sessions whose last command has come to its end, and of those whose clients do not come back.
+  /// Lets go of sessions whose last command has come to its end, of those whose clients do not come back, and of who
+  /// says that one is its own and does not show it.
   void drop_ended();
   /// Ends all. Idempotent.
   void stop() noexcept;
@@ -60,11 +62,14 @@ class ServedPeers {
     Peer peer;
     SessionId id{};
     Attempt attempt;
+    std::chrono::steady_clock::time_point since;
   };
   /// False: the peer begins otherwise.
   [[nodiscard]] bool hear_resuming(const Peer& peer, const Event& event);
   void challenge(const Peer& peer, const ResumeBody& asked);
   void go_on(Resuming resuming, const MessageHeader& header, Bytes body);
+  /// Of those who have shown nothing for too long.
+  void end_attempts();
   [[nodiscard]] ServedPeer* kept_session(const SessionId& id, const std::string& principal);
   [[nodiscard]] std::unique_ptr<ServedPeer> take_from_peer(const SessionId& id);
   void turn_away(Peer peer, const Status& why);
@@ -84,7 +89,7 @@ class ServedPeers {
   std::vector<std::unique_ptr<ServedPeer>> leaving_;      // their threads run a last command
   std::vector<Peer> turned_away_;                         // until they have gone
   LostSessions lost_;
-  std::list<Resuming> resuming_;
+  std::list<Resuming> resuming_;  // who came first is the first
   std::atomic<std::uint64_t> count_{0}, leaving_count_{0}, away_count_{0}, resumed_{0};
   std::atomic<bool> draining_{false};
 };

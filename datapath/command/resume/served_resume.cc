@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace fairlead::datapath::command {
 namespace {
 
 constexpr std::string_view kEnding = "the service is ending";
+constexpr std::chrono::seconds kOneAttempt{10};  // for who names a session to show that it is his; clients wait as long
 
 /// Whether a peer that went so may have left a client that is still there.
 bool is_loss(const Status& why) {
@@ -92,13 +94,9 @@ void ServedPeers::challenge(const Peer& peer, const ResumeBody& asked) {
                                            "was started anew since; begin another"
                                          : fmt::format("the session was not kept: {}; begin another", fate)});
   }
-  if (resuming_.size() >= config_.max_sessions) {
-    return turn_away(peer, {Code::kResourceExhausted,
-                            fmt::format("{} clients are about to go on with a session, the limit (max_sessions); try "
-                                        "again",
-                                        resuming_.size())});
-  }
-  resuming_.push_back({peer, asked.id, {asked.nonce, make_nonce()}});
+  // None is refused for others, nor turned away: who names a session that is not his, again and again, would keep its
+  // client from it. An attempt takes little beside its peer, and of peers the engine has a limit (max_sessions).
+  resuming_.push_back({peer, asked.id, {asked.nonce, make_nonce()}, time_()});
   std::vector<std::byte> message = make_message({.type = static_cast<std::uint8_t>(MessageType::kChallenge)});
   put(message, ChallengeBody{resuming_.back().attempt.service});
   Peer to = peer;
@@ -122,6 +120,16 @@ void ServedPeers::go_on(Resuming resuming, const MessageHeader& header, Bytes bo
   resumed_.fetch_add(1, std::memory_order_relaxed);
   count_sessions();
   latest_->second->attach(resuming.peer, std::move(all));
+}
+
+/// Without a word, which a client that was slow would take for its session's end: it tries again.
+void ServedPeers::end_attempts() {
+  while (!resuming_.empty() && time_() - resuming_.front().since >= kOneAttempt) {
+    Peer peer = std::move(resuming_.front().peer);
+    resuming_.pop_front();
+    turned_away_.push_back(peer);
+    peer.close(std::chrono::nanoseconds(0));
+  }
 }
 
 /// Null: there is none of that principal's.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <random>
 
 #include "datapath/command/resume/points.h"
@@ -425,6 +426,51 @@ TEST_P(CommandResume, WhoSaysToHaveHeardWhatWasNotSaidHasNoSession) {
     EXPECT_TRUE(comes_true([&] { return service->stats().sessions == 0; }));
   }
   EXPECT_EQ(service->stats().sessions_ended_wrong, 2u);
+}
+
+// As many as there may be sessions say that they come back, and nothing more; one of them has a session.
+TEST_P(CommandResume, WhoShowsNothingKeepsNobodyFromGoingOn) {
+  serve_behind_relay({.max_sessions = 2});
+  session.emplace(connect_kept());
+  Stranger other(*client, service->listen_address());
+  const SessionKey key = other.begin();
+  std::deque<Stranger> show_nothing;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(show_nothing.emplace_back(*client, service->listen_address()).ask(key).ok());
+  }
+  relay->hang_up();
+  EXPECT_TRUE(comes_true([&] { return session->resumptions() == 1 || !session->status().ok(); }));
+  EXPECT_TRUE(session->status().ok()) << session->status().to_string();
+  expect_works(*session);
+}
+
+// Anonymous clients are one principal, so an id that was overheard is good for a challenge.
+TEST_P(CommandResume, WhoHasTheIdAloneDoesNotKeepItsClientFromIt) {
+  serve_behind_relay({.max_sessions = 2});
+  Stranger owner(*client, relay->address());
+  const SessionKey key = owner.begin();
+  const SessionKey overheard{.id = key.id, .secret = {}};
+  lose();
+  std::deque<Stranger> others;
+  const auto ask_again = [&] {
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_TRUE(others.emplace_back(*client, service->listen_address()).ask(overheard).ok());
+    }
+  };
+  ask_again();
+  Stranger back(*client, service->listen_address());
+  ASSERT_TRUE(back.ask(key).ok());
+  ask_again();
+  others.back().prove(overheard);
+  EXPECT_EQ(others.back().fate().code(), Code::kPermissionDenied);
+  back.prove(key);
+  ASSERT_TRUE(back.resumed(key));
+  ask_again();
+  others.back().prove(overheard);
+  EXPECT_EQ(others.back().fate().code(), Code::kPermissionDenied);
+  back.give_marks(1, 1);
+  back.await(1);
+  EXPECT_EQ(service->stats().resumed, 1u);
 }
 
 // It has accepted five, and is told of the third again: what it has it does not run again, and says so.

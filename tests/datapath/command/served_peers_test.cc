@@ -1,0 +1,111 @@
+// What a service's peers come to by and by: engines over TCP, and time that the test holds in its hands.
+#include "datapath/command/served_peers.h"
+
+#include <gtest/gtest.h>
+
+#include "datapath/command/codec.h"
+#include "fairlead/engine.h"
+#include "fairlead/host_executor.h"
+
+namespace fairlead::datapath::command {
+namespace {
+
+using fairlead::command::ServiceConfig;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point the_time;  // of the service
+Clock::time_point time_of_test() { return the_time; }
+
+Engine engine_at(std::string listen) {
+  EngineConfig config;
+  config.transport = "tcp";
+  config.listen = std::move(listen);
+  Result<Engine> made = Engine::create(config);
+  EXPECT_TRUE(made) << made.error().to_string();
+  return *std::move(made);
+}
+
+class ServedPeersTest : public testing::Test {
+ protected:
+  /// A message to that client, or that it is closed; meanwhile the service handles whatever comes to it. Nothing: none
+  /// comes.
+  Event next(Peer& peer) {
+    for (int looks = 0; looks < 10'000;) {
+      Event event = peer.next_event();
+      if (event.kind == Event::Kind::kMessage || event.kind == Event::Kind::kClosed) return event;
+      if (event.kind == Event::Kind::kNone) looks += look() ? 0 : 1;
+    }
+    return {};
+  }
+  /// Whether something came.
+  bool look() {
+    while (server_.accept()) {
+    }
+    auto [from, event] = server_.next_event(std::chrono::milliseconds(1));
+    if (event.kind == Event::Kind::kNone) return false;
+    served_.handle(from, std::move(event));
+    (void)served_.run_latest();
+    return true;
+  }
+  Peer connect() {
+    Result<Peer> peer = client_.connect(server_.listen_address());
+    EXPECT_TRUE(peer) << peer.error().to_string();
+    return *peer;
+  }
+  static void say(Peer to, const std::vector<std::byte>& message) {
+    (void)to.send(message, kMessageValue, {.traffic = TrafficClass::kCommands});
+  }
+  /// What is behind its header, of such a message, which is the next.
+  Bytes hear(Peer& from, MessageType type) {
+    const Event event = next(from);
+    heard_ = event.data;
+    Bytes body = heard_;
+    const auto header = take<MessageHeader>(body);
+    EXPECT_TRUE(header && is_message(*header, type));
+    return body;
+  }
+  /// The id of a session that is kept.
+  SessionId begin(Peer& peer) {
+    say(peer, hello_message({.payload_bytes = 4096}, HelloMore{}, HelloLast{.keep = 1}));
+    Bytes body = hear(peer, MessageType::kWelcome).subspan(sizeof(Welcome) + sizeof(WelcomeMore) + sizeof(WelcomeLast));
+    const auto kept = take<WelcomeKept>(body);
+    EXPECT_TRUE(kept && kept->keep_ms != 0);
+    return kept->id;
+  }
+  void ask_for(Peer& peer, const SessionId& id) {
+    auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kResume)});
+    put(message, ResumeBody{id, make_nonce()});
+    say(peer, message);
+    hear(peer, MessageType::kChallenge);
+  }
+
+  Engine server_ = engine_at("127.0.0.1:0"), client_ = engine_at("");
+  ServedPeers served_{{.executors = fairlead::command::host_executors({.memory_bytes = 1 << 20}),
+                       .where = ServiceConfig::Where::kInTurn},
+                      server_.config().max_message_bytes,
+                      &time_of_test};
+  std::vector<std::byte> heard_;
+};
+
+TEST_F(ServedPeersTest, WhoDoesNotShowThatASessionIsHisGoesInTime) {
+  Peer owner = connect(), first = connect(), second = connect();
+  const SessionId id = begin(owner);
+  ask_for(first, id);
+  the_time += seconds(6);
+  ask_for(second, id);
+  the_time += seconds(6);
+  served_.drop_ended();
+  EXPECT_EQ(next(first).kind, Event::Kind::kClosed) << "and is told nothing: it may be a client that is slow";
+  EXPECT_EQ(second.state(), PeerState::kReady);
+  EXPECT_EQ(owner.state(), PeerState::kReady);
+  the_time += seconds(6);
+  served_.drop_ended();
+  EXPECT_EQ(next(second).kind, Event::Kind::kClosed);
+  EXPECT_EQ(owner.state(), PeerState::kReady);
+  EXPECT_EQ(served_.stats().sessions, 1u);
+  EXPECT_EQ(served_.stats().sessions_refused, 0u);
+}
+
+}  // namespace
+}  // namespace fairlead::datapath::command

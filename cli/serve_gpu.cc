@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -100,11 +101,22 @@ Result<std::vector<command::ServedDevice>> devices_of(const Options& options) {
   return devices;
 }
 
-/// What the program of --one-session does.
-int serve_one(const Options& options, Console& console) {
+Setter set_memory(std::uint64_t* target) { return set_size(target, 4096, std::uint64_t{1} << 50); }
+
+constexpr const char* kOneSession = "--one-session";
+
+/// Of a session's process, which has all that it needs from start(): environment and file say what the server is to do,
+/// and are to be no reason for a session to fail.
+int serve_one(Words words) {
+  Options options;
+  Args args("serve --gpu --one-session", "Runs one session of a server, which starts it; it is of no other use.", "");
+  args.flag(kOneSession, &options.one_session, "That it does so");
+  args.option("--gpu", "WHICH", "As the server's", set_gpu(&options.gpu));
+  args.option("--memory", "SIZE", "As the server's", set_memory(&options.memory));
+  if (const auto exit = args.parse(words)) return *exit;
   const Result<std::vector<command::ServedDevice>> devices = devices_of(options);
   if (devices) return command::serve_session(*devices);
-  console.error(devices.error());
+  Console("serve").error(devices.error());
   return kFailure;
 }
 
@@ -185,7 +197,7 @@ Result<Service> start(Options& options) {
   options.service.devices = *std::move(devices);
   if (!options.threads) {  // this program again, whatever has become of its file
     options.service.program = {
-        "/proc/self/exe", "serve", "--gpu", options.gpu, "--one-session", "--memory", std::to_string(options.memory)};
+        "/proc/self/exe", "serve", "--gpu", options.gpu, kOneSession, "--memory", std::to_string(options.memory)};
   }
   Result<Engine> engine = Engine::create(options.config);
   if (!engine) return engine.error();
@@ -195,6 +207,7 @@ Result<Service> start(Options& options) {
 }  // namespace
 
 int serve_gpu_command(Words words) {
+  if (std::ranges::find(words, std::string_view(kOneSession)) != words.end()) return serve_one(words);
   Options options;
   options.config.listen = ":7471";
   Args args(
@@ -227,9 +240,8 @@ int serve_gpu_command(Words words) {
       "--threads", &options.threads,
       "Run sessions in threads of the server, which is faster for small commands; else each has a process of its own, "
       "and one that crashes or hangs harms no other");
-  args.flag("--one-session", &options.one_session, "What such a process is started with; it is of no other use");
   args.option("--memory", "SIZE", "Of each device that it has, for each session (default 1G)",
-              set_size(&options.memory, 4096, std::uint64_t{1} << 50));
+              set_memory(&options.memory));
   args.option("--max-sessions", "N", "At once (default 64)", set_number(&options.service.max_sessions, 1, 65536));
   args.option("--window", "SIZE",
               "Of each session, from its first large copy on: memory that its client writes copies into; 1 MiB at "
@@ -257,10 +269,6 @@ int serve_gpu_command(Words words) {
 
   options.front.named_no_host = options.config.listen.starts_with(':') && options.config.keys_file.empty();
   if (options.front.named_no_host) options.config.listen.insert(0, "127.0.0.1");
-  if (options.one_session) {
-    Console console("serve");
-    return serve_one(options, console);
-  }
   Console console("serve", Console::Lines::kLogged);
   Front front(options.front, "serve-gpu", console);
   Status status = front.begin();

@@ -30,10 +30,10 @@ class GpuServer(Case):
                 file.write(run("key", name).stdout)
         return path
 
-    def serve(self, *words, gpu="host"):
+    def serve(self, *words, gpu="host", env=None):
         ready = self.path("ready.json")
         server = Process("serve", "--gpu", gpu, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--ready-file", ready,
-                         "--transport", "tcp", *words)
+                         "--transport", "tcp", *words, env=env)
         self.addCleanup(server.end)
         server.wait_for("metrics on")
         while not (ready.exists() and ready.read_text(encoding="utf-8")):
@@ -120,6 +120,22 @@ class GpuServer(Case):
             text = page.read().decode()
         for result in "done", "failed":
             self.assertIn(f'fairlead_serve_reloads_total{{result="{result}"}} 1\n', text)
+        self.assertEqual(server.end(), 0)
+
+    # A session's process is given its environment, and is not to ask for what goes with it in a server.
+    def test_settings_are_the_servers_alone(self):
+        keys, tenants, settings = self.keys("trainer"), self.path("tenants"), self.path("settings")
+        tenants.write_text("trainer\n", encoding="utf-8")
+        settings.write_text("memory = 64K\n", encoding="utf-8")
+        discovery = self.path("discovery")
+        discovery.mkdir()
+        env = {"FAIRLEAD_TENANTS": str(tenants), "FAIRLEAD_CONFIG": str(settings), "FAIRLEAD_METRICS_DISCOVERY": str(discovery),
+               "FAIRLEAD_DRAIN_LEAST": "30", "FAIRLEAD_TRANSPORT": "nothing"}
+        server, address, metrics = self.serve("--keys", keys, "--drain-least", "0", env=env)
+        settings.write_text("memory = lots\n", encoding="utf-8")
+        done = self.load(address, keys, "trainer")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(self.status(metrics)), ["trainer"])
         self.assertEqual(server.end(), 0)
 
     def test_without_keys_everybody_may_come(self):

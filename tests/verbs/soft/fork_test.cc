@@ -1,11 +1,14 @@
 // fork() with a device open, and limits of the process.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <thread>
 #include <vector>
 
 #include "tests/verbs/soft/endpoint.h"
@@ -101,6 +104,83 @@ TEST(Fork, AChildMayCloseWhatItInheritedAndOpenItsOwn) {
             }),
             0);
   exchange(*a, *b, 2);
+}
+
+bool readable(int fd) {
+  pollfd ready{fd, POLLIN, 0};
+  return ::poll(&ready, 1, 1000) == 1 && ready.revents == POLLIN;
+}
+
+/// Sends one message from a to b; nobody takes the completions of b.
+void send_one(Endpoint& a, Endpoint& b) {
+  ASSERT_EQ(b.post_recv(1, 0, 64), 0);
+  ASSERT_EQ(a.post(IBV_WR_SEND, 1, 0, 64, nullptr, 0), 0);
+  ASSERT_TRUE(drive(a, a, [&] { return a.done.size() == 1; }));
+  ASSERT_EQ(a.done[0].status, IBV_WC_SUCCESS);
+}
+
+constexpr unsigned kChildSeconds = 20;  // more than it needs: what still runs then hangs
+
+TEST(Fork, AChildThatClosesItsCopiesLeavesTheParentItsEvents) {
+  auto a = std::make_unique<Endpoint>(open_udp(), EndpointOptions{.channel = true});
+  auto b = std::make_unique<Endpoint>(open_udp(), EndpointOptions{.channel = true});
+  connect(*a, *b);
+  impl(b->context).async_events().push({.element = {.qp = b->qp}, .event_type = IBV_EVENT_COMM_EST});
+  ASSERT_EQ(ibv_req_notify_cq(b->cq, 0), 0);
+  send_one(*a, *b);
+  EXPECT_EQ(in_child([&] {
+              ::alarm(kChildSeconds);
+              a.reset();
+              b.reset();
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  ASSERT_TRUE(readable(b->channel->fd));
+  ibv_cq* cq = nullptr;
+  void* user = nullptr;
+  ASSERT_EQ(api().get_cq_event(b->channel, &cq, &user), 0);
+  EXPECT_EQ(cq, b->cq);
+  ASSERT_TRUE(readable(b->context->async_fd));
+  ibv_async_event event{};
+  ASSERT_EQ(api().get_async_event(b->context, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
+  // Nor does a child wait until the parent acknowledges what it took.
+  EXPECT_EQ(in_child([&] {
+              ::alarm(kChildSeconds);
+              if (api().get_cq_event(b->channel, &cq, &user) == 0 || errno != ENODEV) return 2;
+              b.reset();
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  api().ack_cq_events(cq, 1);
+  api().ack_async_event(&event);
+}
+
+TEST(Fork, AChildDoesNotWaitForAPollOfTheParents) {
+  auto a = std::make_unique<Endpoint>(open_udp());
+  auto b = std::make_unique<Endpoint>(open_udp(), EndpointOptions{.wc_flags = IBV_WC_EX_WITH_BYTE_LEN});
+  connect(*a, *b);
+  send_one(*a, *b);
+  std::promise<void> polling;
+  std::promise<void> forked;
+  std::thread poller([&, until = forked.get_future()] {
+    auto* extended = reinterpret_cast<ibv_cq_ex*>(b->cq);
+    ibv_poll_cq_attr attr{};
+    EXPECT_EQ(ibv_start_poll(extended, &attr), 0);
+    polling.set_value();
+    until.wait();
+    ibv_end_poll(extended);
+  });
+  polling.get_future().wait();
+  EXPECT_EQ(in_child([&] {
+              ::alarm(kChildSeconds);
+              a.reset();
+              b.reset();
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  forked.set_value();
+  poller.join();
 }
 
 std::size_t open_descriptors() {

@@ -127,9 +127,11 @@ int destroy_qp(ibv_qp* base) {
   qp.device.async_events().remove_if([base](const ibv_async_event& event) {
     return subject_of(event.event_type) == AsyncSubject::kQp && event.element.qp == base;
   });
-  ::pthread_mutex_lock(&(base->mutex));
-  while (base->events_completed != qp.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
-  ::pthread_mutex_unlock(&(base->mutex));
+  if (qp.device.async_events().is_mine()) {
+    ::pthread_mutex_lock(&(base->mutex));
+    while (base->events_completed != qp.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
+    ::pthread_mutex_unlock(&(base->mutex));
+  }
   {
     const DomainLock lock(device.domain());
     delete &qp;

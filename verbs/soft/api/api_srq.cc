@@ -62,9 +62,11 @@ int destroy_srq(ibv_srq* base) {
   srq.device.async_events().remove_if([base](const ibv_async_event& event) {
     return subject_of(event.event_type) == AsyncSubject::kSrq && event.element.srq == base;
   });
-  ::pthread_mutex_lock(&(base->mutex));
-  while (base->events_completed != srq.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
-  ::pthread_mutex_unlock(&(base->mutex));
+  if (srq.device.async_events().is_mine()) {
+    ::pthread_mutex_lock(&(base->mutex));
+    while (base->events_completed != srq.async_delivered) ::pthread_cond_wait(&(base->cond), &(base->mutex));
+    ::pthread_mutex_unlock(&(base->mutex));
+  }
   Device& device = impl(base->context);
   {
     const DomainLock lock(device.domain());

@@ -98,6 +98,7 @@ bool Cq::resize(int entries) {
 }
 
 void Cq::forget(std::uint32_t qp_num) noexcept {
+  if (!device_.async_events().is_mine()) return;  // a poller of the parent's may have the lock
   lock_consumer();
   {
     const DomainLock lock(device_.progress());
@@ -171,6 +172,7 @@ void Cq::settle_events() {
   device_.async_events().remove_if([this](const ibv_async_event& event) {
     return subject_of(event.event_type) == AsyncSubject::kCq && event.element.cq == ibv_cq_ex_to_cq(this);
   });
+  if (!device_.async_events().is_mine()) return;
   ::pthread_mutex_lock(&(ibv_cq_ex::mutex));
   while (comp_events_completed != delivered_ || async_events_completed != async_delivered_) {
     ::pthread_cond_wait(&(ibv_cq_ex::cond), &(ibv_cq_ex::mutex));

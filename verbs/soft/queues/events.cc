@@ -11,12 +11,13 @@
 namespace fairlead::soft {
 
 template <typename Event>
-EventQueue<Event>::EventQueue() : fd_(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {
+EventQueue<Event>::EventQueue() : fd_(UniqueFd(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC))), forks_(PrivateFd::forks()) {
   if (!fd_) throw std::system_error(errno, std::generic_category(), "no descriptor for events");
 }
 
 template <typename Event>
 void EventQueue<Event>::push(const Event& event) {
+  if (!is_mine()) return;
   const std::lock_guard lock(mutex_);
   events_.push_back(event);
   const std::uint64_t one = 1;
@@ -25,8 +26,9 @@ void EventQueue<Event>::push(const Event& event) {
 
 template <typename Event>
 bool EventQueue<Event>::wait_one() noexcept {
+  if (!is_mine()) errno = ENODEV;
   std::uint64_t one = 0;
-  return ::read(fd_.get(), &one, sizeof(one)) == sizeof(one);
+  return is_mine() && ::read(fd_.get(), &one, sizeof(one)) == sizeof(one);
 }
 
 template <typename Event>

@@ -1,7 +1,8 @@
 // Event queues behind file descriptors: completion channels and a context's asynchronous events.
 //
 // The descriptor is an eventfd that counts queued events, so it polls readable as libibverbs' own descriptors do, and
-// O_NONBLOCK set by its user is honoured. Threads: every function may be called from any thread.
+// O_NONBLOCK set by its user is honoured. A forked child shares neither it nor its count: its copy of a queue is empty
+// and stays so. Threads: every function may be called from any thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,7 +11,7 @@
 #include <deque>
 #include <mutex>
 
-#include "base/unique_fd.h"
+#include "base/private_fd.h"
 
 namespace fairlead::soft {
 
@@ -20,9 +21,11 @@ class EventQueue {
  public:
   EventQueue();
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  /// False in a forked child: it must wait neither for an acknowledgement nor for a lock, whose thread is the parent's.
+  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
   void push(const Event& event);
-  /// Waits unless the descriptor is non-blocking; false with errno set. Calls taken(event) before remove_if can run, so
-  /// that an object counts its delivered events before it may be destroyed.
+  /// Waits unless the descriptor is non-blocking; false with errno set, in a child ENODEV. Calls taken(event) before
+  /// remove_if can run, so that an object counts its delivered events before it may be destroyed.
   template <typename Taken>
   [[nodiscard]] bool pop(Event& event, Taken&& taken) {
     while (wait_one()) {
@@ -38,6 +41,7 @@ class EventQueue {
   /// Takes out the events that match, and the descriptor's count of them.
   template <typename Match>
   void remove_if(Match&& match) {
+    if (!is_mine()) return;
     const std::lock_guard lock(mutex_);
     for (std::size_t gone = std::erase_if(events_, match); gone != 0 && uncount_one(); --gone) {
     }
@@ -48,7 +52,8 @@ class EventQueue {
   /// False where a pop() has done so already.
   [[nodiscard]] bool uncount_one() noexcept;
 
-  UniqueFd fd_;
+  PrivateFd fd_;
+  const unsigned forks_;
   std::mutex mutex_;
   std::deque<Event> events_;
 };

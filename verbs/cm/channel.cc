@@ -22,7 +22,10 @@ std::condition_variable& acknowledged() noexcept {
   return condition;
 }
 
-Channel::Channel() : rdma_event_channel{}, descriptor_(::eventfd(0, EFD_CLOEXEC)) { fd = descriptor_.get(); }
+Channel::Channel()
+    : rdma_event_channel{}, descriptor_(UniqueFd(::eventfd(0, EFD_CLOEXEC))), forks_(PrivateFd::forks()) {
+  fd = descriptor_.get();
+}
 
 Channel::~Channel() {
   for (EventRecord* record : records_) delete record;
@@ -38,14 +41,18 @@ void Channel::set_readable(bool readable) noexcept {
 }
 
 void Channel::destroy(Channel* channel) {
-  {
+  if (channel != nullptr && channel->is_mine()) {
     const std::lock_guard lock(events_mutex());
-    if (channel != nullptr && channel->waited_in()) return;
+    if (channel->waited_in()) return;
   }
   delete channel;
 }
 
 EventRecord* Channel::take() {
+  if (!is_mine()) {
+    errno = ENODEV;
+    return nullptr;
+  }
   std::unique_lock lock(events_mutex());
   while (records_.empty()) {
     if ((::fcntl(descriptor_.get(), F_GETFL) & O_NONBLOCK) != 0) {

@@ -4,6 +4,8 @@
 // wait until its events are acknowledged. Order: a domain's lock, then this one.
 // O_NONBLOCK, set on the descriptor by its user, is honoured. A thread that waits in a channel while another destroys
 // it waits on for ever, as in the kernel's: programs (rping) destroy their channel so, and end.
+// A forked child does not share the descriptor, and its copy of a channel gives no events. It must not take the lock,
+// which a thread of the parent's may hold.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -16,7 +18,7 @@
 #include <functional>
 #include <mutex>
 
-#include "base/unique_fd.h"
+#include "base/private_fd.h"
 
 namespace fairlead::cm {
 
@@ -47,10 +49,13 @@ class Channel final : public rdma_event_channel {
   Channel& operator=(const Channel&) = delete;
 
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(descriptor_); }
+  /// False in a forked child.
+  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
   /// Deletes the channel; but one that a thread waits in stays, with its descriptor, for that thread.
   static void destroy(Channel* channel);
 
-  /// Waits unless the descriptor is non-blocking; null with errno. The owner counts the event as delivered.
+  /// Waits unless the descriptor is non-blocking; null with errno, in a child ENODEV. The owner counts the event as
+  /// delivered.
   [[nodiscard]] EventRecord* take();
 
   // Under events_mutex().
@@ -63,7 +68,8 @@ class Channel final : public rdma_event_channel {
  private:
   void set_readable(bool readable) noexcept;
 
-  UniqueFd descriptor_;
+  PrivateFd descriptor_;
+  const unsigned forks_;
   bool readable_ = false;
   std::size_t waiting_ = 0;  // threads in take()
   std::deque<EventRecord*> records_;

@@ -40,6 +40,13 @@ void drop_undelivered(Id& id) {
   }
 }
 
+void settle_events(Id& id) {
+  drop_undelivered(id);
+  if (id.event != nullptr) ack_cm_event(id.event);
+  std::unique_lock lock(events_mutex());
+  acknowledged().wait(lock, [&id] { return id.acked == id.delivered; });
+}
+
 }  // namespace
 
 int refuse(int error, std::string_view why) {
@@ -71,12 +78,7 @@ int destroy_id(rdma_cm_id* base) {
   Id& id = impl(base);
   unlisten(id);
   release_connection(id);
-  drop_undelivered(id);
-  if (id.event != nullptr) ack_cm_event(id.event);
-  {
-    std::unique_lock lock(events_mutex());
-    acknowledged().wait(lock, [&id] { return id.acked == id.delivered; });
-  }
+  if (id.events().is_mine()) settle_events(id);
   delete &id;
   return 0;
 }

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -253,6 +255,53 @@ TEST_F(RdmaApi, PendingRequestsOfAListenerThatEndsAreRejected) {
   ASSERT_EQ(api::destroy_id(listener), 0);
   EXPECT_EQ(next_type(), RDMA_CM_EVENT_REJECTED);
   end(client);
+}
+
+// The child's copy of the identifier goes, and with it the copy of its event.
+TEST_F(RdmaApi, AForkedChildThatEndsItsCopiesLeavesTheParentItsEvents) {
+  rdma_cm_id* id = make_id();
+  sockaddr_in source = address(2);
+  sockaddr_in target = address(1, 7019);
+  ASSERT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    ::_exit(api::destroy_id(id));
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  pollfd ready{channel->fd, POLLIN, 0};
+  ASSERT_EQ(::poll(&ready, 1, 1000), 1);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(api::resolve_route(id, kTimeoutMs), 0);
+  EXPECT_EQ(next_type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
+  EXPECT_EQ(api::destroy_id(id), 0);
+}
+
+TEST_F(RdmaApi, AForkedChildGetsNoEventsAndDoesNotWaitForThoseOfTheParent) {
+  rdma_cm_id* id = make_id();
+  sockaddr_in source = address(2);
+  sockaddr_in target = address(1, 7020);
+  ASSERT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
+  rdma_cm_event* taken = next();
+  ASSERT_NE(taken, nullptr);
+  std::unique_lock elsewhere(events_mutex());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    rdma_cm_event* event = nullptr;
+    if (api::get_cm_event(channel, &event) == 0 || errno != ENODEV) ::_exit(1);
+    if (api::destroy_id(id) != 0) ::_exit(2);
+    api::destroy_event_channel(channel);
+    ::_exit(0);
+  }
+  elsewhere.unlock();
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  api::ack_cm_event(taken);
+  EXPECT_EQ(api::destroy_id(id), 0);
 }
 
 TEST_F(RdmaApi, SynchronousEndpoints) {

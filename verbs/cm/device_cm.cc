@@ -123,22 +123,28 @@ std::optional<std::uint32_t> DeviceCm::index_of(const Gid& wanted) noexcept {
 }
 
 int DeviceCm::bind_port(std::uint32_t gid_index) {
-  const DomainLock lock(domain());
-  const auto port = device.port_of_gid(gid_index);
-  return port ? 0 : refused(port.error(), LogLevel::kError);
+  const Status status = device.bind_port(gid_index);
+  return status.ok() ? 0 : refused(status, LogLevel::kError);
 }
 
 int DeviceCm::listen_at(std::uint32_t gid_index, std::uint64_t service, LogLevel if_refused) {
-  const DomainLock lock(domain());
-  const auto port = device.port_of_gid(gid_index);
+  if (const Status bound = device.bind_port(gid_index); !bound.ok()) return refused(bound, if_refused);
+  const auto port = [&] {
+    const DomainLock lock(domain());
+    return device.port_of_gid(gid_index);
+  }();
   if (!port) return refused(port.error(), if_refused);
+  // It stays as long as the device, and waits for who joins its address: without the lock.
   const Status status = (*port)->port->take_requests(lower_half(service));
   return status.ok() ? 0 : refused(status, if_refused);
 }
 
 void DeviceCm::leave(const Gid& gid, std::uint64_t service) {
-  const DomainLock lock(domain());
-  if (soft::PortSlot* slot = domain().find_port(gid)) slot->port->leave_requests(lower_half(service));
+  soft::PortSlot* const slot = [&] {
+    const DomainLock lock(domain());
+    return domain().find_port(gid);
+  }();
+  if (slot != nullptr) slot->port->leave_requests(lower_half(service));
 }
 
 ibv_mtu DeviceCm::path_mtu(std::uint32_t gid_index) {

@@ -1,9 +1,12 @@
 // Management datagrams between two devices that are joined in memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "verbs/soft/api/objects.h"
 #include "verbs/soft/api/soft.h"
 #include "verbs/soft/datagram/management.h"
+#include "verbs/soft/port/udp/group_names.h"
 
 namespace fairlead::soft {
 namespace {
@@ -265,6 +269,33 @@ TEST_F(SharedListeners, AServiceHasOneWhileThatOneLives) {
   Party server;
   listen(second, kService, server);
   expect_request(kService, second, server);
+}
+
+// Whoever waits for another process to finish joining must not have the domain wait.
+TEST_F(SharedListeners, TheDomainIsFreeWhileAListenerWaitsForOthers) {
+  Node node(53);
+  const auto names = GroupNames::open(node.address);
+  ASSERT_TRUE(names);
+  const auto domain_is_free = [&node] {
+    for (int i = 0; i < 1000; ++i) {
+      ::usleep(1000);
+      if (!node.cm.domain().try_lock()) continue;  // the watcher's, now and then
+      node.cm.domain().unlock();
+      return true;
+    }
+    return false;
+  };
+  const auto do_while_another_joins = [&](const std::function<void()>& action) {
+    std::optional<Result<PrivateFd>> other = names->lock();
+    ASSERT_TRUE(*other);
+    std::thread listener(action);
+    ::usleep(200'000);  // it waits by now
+    EXPECT_TRUE(domain_is_free());
+    other.reset();
+    listener.join();
+  };
+  do_while_another_joins([&node] { EXPECT_EQ(node.cm.listen_at(kOwnGid, kService), 0); });
+  do_while_another_joins([&node] { node.cm.leave(node.address, kService); });
 }
 
 }  // namespace

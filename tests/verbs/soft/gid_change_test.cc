@@ -4,9 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <optional>
+#include <thread>
 
 #include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/port/udp/group_names.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -156,6 +161,55 @@ void share_the_hosts_address() {
   EXPECT_EQ(received(), (std::array{before[0] + 1, before[1], before[2]}));
 }
 
+// Calls `join` while another joins the host's address, as far as can be seen, and has a peer write to `busy`, a device
+// of the same core, before that one is done.
+void write_while_joining(Endpoint& busy, const std::function<bool()>& join) {
+  Endpoint peer(open_udp());
+  connect(peer, busy);
+  const auto names = GroupNames::open(Gid::from_ipv4(0x0a010203));
+  ASSERT_TRUE(names);
+  std::optional<Result<PrivateFd>> other = names->lock();
+  ASSERT_TRUE(*other);
+  std::atomic<bool> joined{false};
+  bool succeeded = false;
+  std::thread joining([&] {
+    succeeded = join();
+    joined = true;
+  });
+  ::usleep(200'000);  // it waits by now
+  EXPECT_EQ(peer.post(IBV_WR_RDMA_WRITE, 1, 0, 100'000, &busy, 0), 0);
+  EXPECT_TRUE(drive(peer, busy, [&] { return !peer.done.empty(); }, std::chrono::seconds(20)));
+  EXPECT_FALSE(joined);
+  other.reset();
+  joining.join();
+  EXPECT_TRUE(succeeded);
+  ASSERT_EQ(peer.done.size(), 1U);
+  EXPECT_EQ(peer.done[0].status, IBV_WC_SUCCESS);
+}
+
+void write_while_an_ah_joins() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  Endpoint busy(open_udp());
+  ibv_ah_attr to{};
+  to.is_global = to.port_num = 1;
+  to.grh.dgid = busy.gid();
+  to.grh.sgid_index = index_of(busy.context, "10.1.2.3");
+  ibv_ah* ah = nullptr;
+  write_while_joining(busy, [&] { return (ah = soft::api::create_ah(busy.pd, &to)) != nullptr; });
+  EXPECT_EQ(soft::api::destroy_ah(ah), 0);
+}
+
+void write_while_a_queue_pair_joins() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  const auto device = find_or_add_device({"soft1", Profile::kFull, "udp", ""});
+  ASSERT_TRUE(device);
+  Endpoint busy(api().open_device(*device));
+  Endpoint other(api().open_device(*device));
+  ASSERT_EQ(other.to_init(), 0);
+  write_while_joining(
+      busy, [&] { return other.to_rtr(7, busy.gid(), {.gid_index = index_of(busy.context, "10.1.2.3")}) == 0; });
+}
+
 void in_namespace(void (*body)()) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -177,6 +231,10 @@ void in_namespace(void (*body)()) {
 TEST(GidChange, TheTableFollowsTheHostAndSaysSo) { in_namespace(&follow_addresses); }
 
 TEST(HostsAddress, IsSharedUnasked) { in_namespace(&share_the_hosts_address); }
+
+TEST(HostsAddress, IsJoinedByAnAhBesideTraffic) { in_namespace(&write_while_an_ah_joins); }
+
+TEST(HostsAddress, IsJoinedByAQueuePairBesideTraffic) { in_namespace(&write_while_a_queue_pair_joins); }
 
 TEST(GidChange, NewGidsOfBothFamiliesCarryTraffic) { in_namespace(&transfer_over_new_gids); }
 

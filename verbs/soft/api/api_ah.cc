@@ -23,10 +23,10 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     auto ah = std::make_unique<Ah>(pd);
     const Gid peer = Gid::from_verbs(attr->grh.dgid);
     std::string why;
+    int error = prepare_path(device, *attr, why);
     const DomainLock lock(device.domain());
-    if (const int error = resolve_path(device, *attr, GidHash{}(peer), 0, ah->path, why); error != 0) {
-      return refuse(error, fmt::format("ibv_create_ah: {}", why));
-    }
+    if (error == 0) error = resolve_path(device, *attr, GidHash{}(peer), 0, ah->path, why);
+    if (error != 0) return refuse(error, fmt::format("ibv_create_ah: {}", why));
     ++impl(pd).users;
     return ah.release();
   });

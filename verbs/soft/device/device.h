@@ -42,6 +42,7 @@ class Device final : public DeviceBase {
   [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid, RoceVersion version) {
     return core_->find_gid(gid, version);
   }
+  [[nodiscard]] Status bind_port(std::uint32_t index) override { return core_->bind_port(index); }
   Result<PortSlot*> port_of_gid(std::uint32_t index) override { return core_->port_of_gid(index); }
 
   [[nodiscard]] ibv_mtu active_mtu() const noexcept override;

@@ -194,8 +194,9 @@ std::optional<std::uint32_t> DeviceCore::find_gid(const Gid& gid, RoceVersion ve
   return std::nullopt;
 }
 
-Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
-  const InterfaceAddress address = gids_.at(index);
+Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) { return find_port(index, gids_.at(index)); }
+
+Result<PortSlot*> DeviceCore::find_port(std::uint32_t index, const InterfaceAddress& address) {
   if (address.gid.is_null()) {
     return {Code::kInvalidArgument, fmt::format("sgid_index {} is empty; use 1, the device's own address", index)};
   }
@@ -205,17 +206,31 @@ Result<PortSlot*> DeviceCore::port_of_gid(std::uint32_t index) {
     return {Code::kInvalidArgument,
             fmt::format("sgid_index 0 is {}, which no socket can send from; use index 1", to_string(address.gid))};
   }
+  return {Code::kUnavailable,
+          fmt::format("sgid_index {} has become {} meanwhile; try again", index, to_string(address.gid))};
+}
+
+Status DeviceCore::bind_port(std::uint32_t index) {
+  const InterfaceAddress address = gids_.at(index);
+  const auto found = [&] {
+    const DomainLock lock(domain_);
+    return find_port(index, address).status();
+  };
+  if (const Status status = found(); status.code() != Code::kUnavailable) return status;
+  const std::lock_guard one_binds(binding_);
+  if (const Status status = found(); status.code() != Code::kUnavailable) return status;
   auto bound = udp_ports_->bind(address);
   if (!bound) return bound.error();
   const local::Party self = party_of(address.gid, bound->shared, *udp_ports_);
   auto decorated = decorate(with_memory(std::move(bound->port), port_spec_, self), port_spec_);
   if (!decorated) return decorated.error();
+  const DomainLock lock(domain_);
   PortSlot& port = domain_.add_port(std::move(*decorated));
   port.shared = bound->shared;
   domain_.counter_page.add_address(to_string(address.gid));
   control_congestion(port, congestion_, address);
   domain_.wake_watcher();
-  return &port;
+  return {};
 }
 
 std::uint32_t DeviceCore::largest_mtu() const noexcept {

@@ -64,7 +64,10 @@ class DeviceCore {
   /// Whose asynchronous events tell that the GID table changed.
   void add_listener(AsyncQueue& events);
   void remove_listener(AsyncQueue& events) noexcept;
-  /// The port of a GID, bound now if it is not yet. The domain's lock is held.
+  /// Binds the port of a GID if it is not yet. It may wait for other processes, and takes the domain's lock only when
+  /// it does not.
+  [[nodiscard]] Status bind_port(std::uint32_t index);
+  /// The port of a GID, after bind_port(). The domain's lock is held. kUnavailable: the index has another GID since.
   Result<PortSlot*> port_of_gid(std::uint32_t index);
 
  private:
@@ -79,9 +82,11 @@ class DeviceCore {
                                                     std::unique_ptr<PacketPort> port, std::uint64_t guid,
                                                     const std::optional<local::Party>& self);
   void follow_host();
+  Result<PortSlot*> find_port(std::uint32_t index, const InterfaceAddress& address);
 
   PortSpec port_spec_;
-  std::unique_ptr<UdpPorts> udp_ports_;  // under the domain's lock
+  std::mutex binding_;                   // before the domain's lock
+  std::unique_ptr<UdpPorts> udp_ports_;  // under binding_
   CongestionMode congestion_ = CongestionMode::kOff;
   std::uint64_t guid_;
   Domain domain_;

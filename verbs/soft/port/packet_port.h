@@ -2,7 +2,7 @@
 //
 // A port stands for one local address. Packets begin with the BTH and end with the ICRC; the IP and UDP headers are the
 // port's business. Packets may be lost, doubled, reordered and damaged at any time.
-// Threads: all calls but wait_fd() under the domain's lock.
+// Threads: all calls under the domain's lock, but wait_fd() and those about requests, which any thread may make.
 #pragma once
 
 #include <cstddef>
@@ -90,6 +90,7 @@ class PacketPort {
   virtual void count_in(Counters&) noexcept {}
   /// Requests to connect, which come to QP1, are to reach this port where they name the service (the lower half of its
   /// identifier), until leave_requests(). Error: where processes share the address, they reach another's.
+  /// May wait for other processes, so no lock is held.
   [[nodiscard]] virtual Status take_requests(std::uint32_t /*service*/) { return {}; }
   virtual void leave_requests(std::uint32_t /*service*/) noexcept {}
   /// Packets so far that the system did not take.

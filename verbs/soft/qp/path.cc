@@ -13,7 +13,18 @@ namespace {
 
 constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
+int refuse_port(const Status& status, std::string& why) {
+  why = status.message();
+  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
+}
+
 }  // namespace
+
+int prepare_path(DeviceBase& device, const ibv_ah_attr& vector, std::string& why) {
+  if (vector.is_global == 0) return 0;  // resolve_path() refuses it
+  const Status status = device.bind_port(vector.grh.sgid_index);
+  return status.ok() ? 0 : refuse_port(status, why);
+}
 
 int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t spread, std::uint32_t peer_qpn,
                  Path& path, std::string& why) {
@@ -23,10 +34,7 @@ int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t sp
   }
   const Gid peer = Gid::from_verbs(vector.grh.dgid);
   auto slot = device.port_of_gid(vector.grh.sgid_index);
-  if (!slot) {
-    why = slot.error().message();
-    return slot.error().code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
-  }
+  if (!slot) return refuse_port(slot.error(), why);
   PacketPort& port = *(*slot)->port;
   const ibv_gid_entry sender = device.gid(vector.grh.sgid_index);
   const auto take = [&](const Route& route, std::uint32_t max_mtu) {

@@ -26,8 +26,12 @@ struct Path {
   std::uint32_t max_mtu = 0;  // path MTU that it can carry
 };
 
-/// 0, or an errno and the reason. `spread` and the peer's queue pair, 0 for any, select the UDP source port where the
-/// vector has no flow label.
+/// Binds the port that the vector is resolved with, without the domain's lock: it may wait for other processes. 0, or
+/// an errno and the reason.
+[[nodiscard]] int prepare_path(DeviceBase& device, const ibv_ah_attr& vector, std::string& why);
+
+/// The same of the whole path, once it is prepared. `spread` and the peer's queue pair, 0 for any, select the UDP
+/// source port where the vector has no flow label.
 [[nodiscard]] int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t spread,
                                std::uint32_t peer_qpn, Path& path, std::string& why);
 

@@ -95,6 +95,18 @@ int Qp::check_modify(const ibv_qp_attr& next, int mask) const {
   return 0;
 }
 
+// What may wait for other processes, which no lock may.
+int Qp::prepare_modify(const ibv_qp_attr& next, int mask) {
+  if ((mask & IBV_QP_AV) == 0) return 0;
+  {
+    const DomainLock lock(domain);
+    if (const int error = check_modify(next, mask); error != 0) return error;
+  }
+  std::string why;
+  const int error = prepare_path(device, next.ah_attr, why);
+  return error == 0 ? 0 : refuse(*this, error, why);
+}
+
 // Binds the queue pair to its port and its peer.
 int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_t path_mtu) {
   Path path;
@@ -186,6 +198,7 @@ void Qp::enter(ibv_qp_state to) noexcept {
 }
 
 int Qp::modify(const ibv_qp_attr& next, int mask) {
+  if (const int error = prepare_modify(next, mask); error != 0) return error;
   const std::scoped_lock posters(sq.mutex, rq.mutex);
   const DomainLock lock(domain);
   if (const int error = check_modify(next, mask); error != 0) return error;

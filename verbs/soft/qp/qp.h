@@ -250,6 +250,7 @@ class Qp : public ibv_qp_ex {
 
  private:
   int check_modify(const ibv_qp_attr& next, int mask) const;
+  int prepare_modify(const ibv_qp_attr& next, int mask);
   int set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_t path_mtu);
   void assign(const ibv_qp_attr& next, int mask) noexcept;
   void enter(ibv_qp_state to) noexcept;

@@ -34,7 +34,10 @@ class DeviceBase : public verbs_context {
   [[nodiscard]] Profile profile() const noexcept { return profile_; }
   /// Zero GID at an empty index.
   [[nodiscard]] virtual ibv_gid_entry gid(std::uint32_t index) const noexcept = 0;
-  /// The port of a GID, bound now if it is not yet. The progress context's lock is held.
+  /// Binds the port of a GID if it is not yet. It may wait for other processes, and takes the progress context's lock
+  /// only when it does not.
+  [[nodiscard]] virtual Status bind_port(std::uint32_t index) = 0;
+  /// The port of a GID, after bind_port(). The progress context's lock is held.
   virtual Result<PortSlot*> port_of_gid(std::uint32_t index) = 0;
   [[nodiscard]] virtual ibv_mtu active_mtu() const noexcept = 0;
 

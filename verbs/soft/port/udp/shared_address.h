@@ -12,7 +12,8 @@
 // member that has no such queue pair.
 //
 // All state is the kernel's (group_names.h). Members are of one user, as the kernel demands of such a group.
-// Threads: each object one at a time; it has a thread that answers those who join.
+// Threads: each object one at a time, but for requests, about which any may call; it has a thread that answers those
+// who join.
 #pragma once
 
 #include <sys/types.h>

@@ -49,7 +49,7 @@ Result<std::unique_ptr<CudaPiece>> CudaPiece::map(CudaContext& context, int ordi
                                                   std::uint64_t wish) {
   std::unique_ptr<CudaPiece> piece(new CudaPiece(context));
   if (Status fine = piece->map(ordinal, bytes, wish); !fine.ok()) return not_to_be_had(bytes, fine);
-  if (Status fine = piece->clear(bytes); !fine.ok()) return fine;
+  if (Status fine = piece->clear(piece->mapped_); !fine.ok()) return fine;  // kernels reach all of it
   return piece;
 }
 

@@ -457,6 +457,14 @@ TEST_F(CudaRange, BeginsWhereTheClientWishes) {
   EXPECT_EQ(fed.why.code(), Code::kResourceExhausted);
 }
 
+// Kernels reach more than the client may allocate.
+TEST_F(CudaRange, IsClearedToTheEndOfWhatIsMapped) {
+  ASSERT_TRUE(fed.greet(kHello, {4096, 0}));
+  auto* const base = reinterpret_cast<std::byte*>(fed.welcome.range_base);
+  const std::span<std::byte> held = fed.cuda.shadow({base, CudaDouble::kBlock});
+  EXPECT_TRUE(std::ranges::all_of(held, [](std::byte each) { return each == std::byte{0}; }));
+}
+
 TEST_F(CudaRange, AFailureAtEveryCallRefusesTheSession) {
   std::size_t refused = 0;
   for (std::size_t n = 1;; ++n) {

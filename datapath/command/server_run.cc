@@ -63,8 +63,8 @@ bool ServerSession::run(Clock::time_point until, std::uint32_t number) {
   const std::uint32_t bit = device->bit();
   for (std::uint32_t* const mask : {&now_.due, &now_.held, &now_.pending, &fenced_}) *mask &= ~bit;
   moved_ = false;
-  const bool more =
-      run(*device, channels_.order_of(static_cast<std::size_t>(device - devices_.begin())), until) && !is_over();
+  const bool more = run(*device, channels_.order_of(static_cast<std::size_t>(device - devices_.begin())), until);
+  if (is_over()) return false;  // and nothing is due any more
   if (more) now_.due |= bit;
   if (moved_) now_.due |= fenced_ & ~bit;  // it may be what others wait for
   return more;

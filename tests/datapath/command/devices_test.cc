@@ -247,6 +247,20 @@ TEST_F(Devices, ACopyFromOneThatIsLostFailsAndLeavesTheOther) {
   EXPECT_FALSE(replies(1).failure);
 }
 
+// Who runs it looks no more.
+TEST_F(Devices, NothingIsDueOfASessionThatEnded) {
+  begin_both();
+  tell(1, 1);
+  give(1, 1, {fence(0, 9)});
+  run();
+  give(0, 1, {allocate(1, 64)});
+  give(2, 1, {record(Opcode::kCopyIn, CopyBody{1, 0, 64})});
+  give_payload(2, 2, 64);
+  (void)session_->run();
+  ASSERT_TRUE(session_->is_over());
+  EXPECT_EQ(session_->devices().due, 0u);
+}
+
 TEST_F(Devices, ARunIsOfOneDevice) {
   begin_both();
   tell(1, 1);

@@ -32,7 +32,8 @@ void ServerSession::follow(ServerChannel& channel) {
 void ServerSession::lose(ServerDevice& device, const Outcome& outcome) {
   if (device.lost) return;
   device.lost = outcome;
-  moved_ = true;  // who waited for it waits no more
+  moved_ = true;             // who waited for it waits no more
+  now_.due |= device.bit();  // also a channel that stands still and has nothing under way: nothing else would run it
   const auto which = static_cast<std::size_t>(&device - devices_.data());
   for (ServerChannel* const channel : channels_.order_of(which).in_order()) {
     if (channel->complete() < channel->executed()) channel->fail(outcome, channel->complete() + 1);

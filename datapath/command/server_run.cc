@@ -67,7 +67,7 @@ bool ServerSession::run(Clock::time_point until, std::uint32_t number) {
   if (is_over()) return false;  // and nothing is due any more
   if (more) now_.due |= bit;
   if (moved_) now_.due |= fenced_ & ~bit;  // it may be what others wait for
-  return more;
+  return (now_.due & bit) != 0;
 }
 
 bool ServerSession::run(ServerDevice& device, ChannelOrder& channels, Clock::time_point until) {

@@ -245,6 +245,27 @@ TEST_F(CudaSession, CopiesBeyondTheStagingMemoryWaitForIt) {
   EXPECT_EQ(fed.paid, 40 * kPiece + 64) << "what waited is paid for once";
 }
 
+// Nothing else would run it again: it has nothing under way, and nothing comes.
+TEST_F(CudaSession, AContextThatIsLostFailsAlsoWhoStandsStill) {
+  constexpr std::uint64_t kPiece = 1 << 18;
+  constexpr std::uint64_t kMark = 42;
+  fed.cuda.hold_copies();
+  fed.cuda.break_copy();
+  fed.give(0, Opcode::kFence, wire::FenceBody{1, kMark});
+  allocate(1, kPiece, 1);
+  for (int i = 0; i < 40; ++i) copy_out(1, kPiece, 1);
+  ASSERT_EQ(fed.mark(1), kMark);
+  for (int i = 0; i < 100; ++i) fed.step();
+  EXPECT_LT(fed.channels[1].executed, kMark) << "copies beyond the staging memory wait";
+  fed.cuda.let_copies_go();
+  while (fed.step() || fed.is_pending()) {
+  }
+  ASSERT_TRUE(fed.channels[0].failure);
+  EXPECT_EQ(fed.channels[0].failure->scope, command::Scope::kContext);
+  EXPECT_EQ(fed.channels[0].failure->sequence, 1u);
+  EXPECT_EQ(fed.channels[1].executed, kMark);
+}
+
 // What another channel still does to it is over before memory is another allocation's.
 TEST_F(CudaSession, MemoryThatIsGivenAgainIsZeros) {
   constexpr std::uint64_t kHalf = 1 << 19;

@@ -31,12 +31,18 @@ bool ServerModules::is_ready(const Place& place, const ModuleBody& body) {
   return false;
 }
 
+bool ServerModules::is_behind(const Place& place) const noexcept { return coming_ && !same(coming_->place, place); }
+
 std::optional<WantedBody> ServerModules::wanted(const Place& place) {
   if (!coming_ || !same(coming_->place, place)) return std::nullopt;
   if (coming_->bytes.size() != coming_->asked || coming_->asked == coming_->all) return std::nullopt;
   const WantedBody wants{coming_->asked, std::min(coming_->all - coming_->asked, kPiecesAtOnce * piece_)};
   coming_->asked += wants.bytes;
   return wants;
+}
+
+void ServerModules::forget(const Place& place) noexcept {
+  if (coming_ && same(coming_->place, place)) coming_.reset();
 }
 
 bool ServerModules::take(const Place& place, std::uint64_t offset, Bytes bytes) {

@@ -24,12 +24,16 @@ class ServerModules {
   [[nodiscard]] bool is_ready(const Place& place, const ModuleBody& body);
   /// Of the image that is ready: how many bytes the client has sent for it.
   [[nodiscard]] std::uint64_t came() const noexcept { return found_ == nullptr && coming_ ? coming_->bytes.size() : 0; }
+  /// Whether another command's image is to come first.
+  [[nodiscard]] bool is_behind(const Place& place) const noexcept;
   /// What the client is to be asked for now, if anything.
   [[nodiscard]] std::optional<WantedBody> wanted(const Place& place);
   /// What was asked for and has not come is lost.
   void ask_again() noexcept {
     if (coming_) coming_->asked = coming_->bytes.size();
   }
+  /// The command there is over: an image that was to come for it is none any more.
+  void forget(const Place& place) noexcept;
   /// Bytes of the image that was asked for. False: they were not.
   [[nodiscard]] bool take(const Place& place, std::uint64_t offset, Bytes bytes);
   /// The image of a command that is ready; else why there is none.

@@ -180,6 +180,8 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
       channel.fail(std::move(outcome), channel.executed() + 1);
     }
   }
+  // Also where it was passed over: else no other image would come.
+  if (record->is(Opcode::kModule)) modules_.forget({channel.number(), channel.executed() + 1});
   ++counts_.commands;
   channel.advance();
   return Step::kDone;
@@ -223,6 +225,7 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
       return Step::kHeld;
     }
     ask_for_image(channel);
+    if (modules_.is_behind({channel.number(), channel.executed() + 1})) fenced_ |= device.bit();
     return Step::kBlocked;
   }
   if (record.is(Opcode::kFence)) {

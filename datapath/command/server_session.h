@@ -154,7 +154,7 @@ class ServerSession final : public SessionRunner {
   Status ended_;
   bool kept_ = false;  // while its client is away
   Devices now_;
-  std::uint32_t fenced_ = 0;  // devices of which a channel waits for another device's
+  std::uint32_t fenced_ = 0;  // devices of which a channel waits for another device's, or for its image
   bool moved_ = false;        // something did, since the last device's turn began
   bool took_long_ = false;    // the last command
   std::uint64_t moves_ = 0;

@@ -46,9 +46,10 @@ class FedSession : public testing::Test, protected Outlet {
     shared_ = std::make_shared<const HostExecutorConfig>(std::move(config));
     session_ = std::make_unique<ServerSession>(
         static_cast<Outlet&>(*this), terms,
-        [this](std::uint32_t) -> Result<std::unique_ptr<fairlead::command::Executor>> {
-          return std::unique_ptr<fairlead::command::Executor>(std::make_unique<gpu::HostExecutor>(shared_));
-        });
+        [this](std::uint32_t) -> Result<std::unique_ptr<fairlead::command::Executor>> { return make_executor(); });
+  }
+  virtual std::unique_ptr<fairlead::command::Executor> make_executor() {
+    return std::make_unique<gpu::HostExecutor>(shared_);
   }
   virtual void add_kernels(HostExecutorConfig&) {}
   void greet(ServerSession::Terms terms = {}, const std::optional<HelloMore>& more = {}) {

@@ -12,6 +12,7 @@ Turnstile::Member Turnstile::join(double share) {
 void Turnstile::set_share(Member member, double share) {
   const std::lock_guard lock(mutex_);
   shares_.set_share(member, share, Clock::now());
+  wake_all();  // who waits does so until its old share allows it
 }
 
 Turnstile::Turn Turnstile::enter(Member member, const std::atomic<bool>& stopping, const Turn& ended) {
@@ -76,6 +77,10 @@ void Turnstile::end(const Turn& turn, Clock::time_point now) {
 
 void Turnstile::wake() {
   const std::lock_guard lock(mutex_);
+  wake_all();
+}
+
+void Turnstile::wake_all() {
   for (auto& [member, queue] : waiting_) {
     for (Waiting* const waiting : queue) waiting->given.notify_one();
   }

@@ -49,9 +49,11 @@ class Turnstile {
     std::condition_variable given;
   };
   using Queue = std::list<Waiting*>;
+  // All of these under mutex_.
   /// Gives the next turn, if none is under way. Until when nothing changes by itself.
   Clock::time_point give(Clock::time_point now);
   void end(const Turn& turn, Clock::time_point now);
+  void wake_all();
 
   const Clock::duration longest_turn_;
   std::mutex mutex_;  // guards what follows

@@ -88,6 +88,29 @@ TEST(Turnstile, AFixedShareComesBackByItself) {
   }
 }
 
+// Who waits knows until when by its old share.
+TEST(Turnstile, AShareThatIsRaisedHoldsAtOnce) {
+  Turnstile turnstile(Sharing::kFixed, seconds(60));
+  const Turnstile::Member member = turnstile.join(1e-6);
+  Turnstile::Turn had = turnstile.enter(member, kNever, {});
+  had.began -= milliseconds(100);  // which takes it a day to earn
+  turnstile.leave(had);
+  std::atomic<bool> stopping{false}, over{false};
+  std::uint64_t given = 0;
+  std::thread thread([&] {
+    given = turnstile.enter(member, stopping, {}).number;
+    over.store(true);
+  });
+  std::this_thread::sleep_for(milliseconds(5));  // it waits
+  turnstile.set_share(member, 1);
+  const auto deadline = Turnstile::Clock::now() + seconds(20);
+  while (!over.load() && Turnstile::Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
+  stopping.store(true);
+  turnstile.wake();
+  thread.join();
+  EXPECT_NE(given, 0u);
+}
+
 TEST(Turnstile, StoppingEndsTheWait) {
   Turnstile turnstile(Sharing::kEqual, seconds(60));
   const Turnstile::Member one = turnstile.join(1), other = turnstile.join(1);

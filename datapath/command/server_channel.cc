@@ -71,7 +71,7 @@ std::optional<PendingResults::Result> PendingResults::take(std::uint64_t complet
   if (results_.empty() || results_.front().sequence > complete) return std::nullopt;
   Result result = std::move(results_.front());
   results_.pop_front();
-  bytes_ -= result.message.size();
+  bytes_ -= UnheardResults::cost(result.message);
   return result;
 }
 

@@ -29,9 +29,10 @@ class PendingResults {
     std::vector<std::byte> message;
   };
   void add(std::uint64_t sequence, std::vector<std::byte> message) {
-    bytes_ += message.size();
+    bytes_ += UnheardResults::cost(message);
     results_.push_back({sequence, std::move(message)});
   }
+  /// What they count for: also one of no bytes is kept.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// The first, if it is of a command up to that one.
   [[nodiscard]] std::optional<Result> take(std::uint64_t complete);

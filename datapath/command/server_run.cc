@@ -214,7 +214,8 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     const bool is_placed = (record.flags & kPlaced) != 0;
     if (bytes > (is_placed ? kMaxPlaced : terms_.payload_bytes)) return std::nullopt;
     const std::uint64_t kept = device.late ? kept_bytes() : 0;
-    if (!is_placed && bytes > kMaxInline && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
+    const bool is_kept = !is_placed && (bytes > kMaxInline || device.late);
+    if (is_kept && outlet_.untaken() + kept + bytes > terms_.held_results) return Step::kHeld;
     if (kept_ && !has_unheard_room(bytes)) return Step::kHeld;
     if (!channel.pays_once([&] { return outlet_.may_copy(bytes); })) return Step::kHeld;
   }

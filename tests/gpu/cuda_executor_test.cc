@@ -245,6 +245,25 @@ TEST_F(CudaSession, CopiesBeyondTheStagingMemoryWaitForIt) {
   EXPECT_EQ(fed.paid, 40 * kPiece + 64) << "what waited is paid for once";
 }
 
+// They take no staging memory, and what they give is kept all the same.
+TEST_F(CudaSession, CopiesOfNoBytesAreBounded) {
+  constexpr std::uint64_t kMost = 100, kGiven = 300;
+  fed.terms.held_results = kMost * wire::kResultCost;
+  ASSERT_TRUE(fed.greet());
+  fed.cuda.hold_copies();
+  allocate(1, 64);
+  copy_out(1, 64);
+  for (std::uint64_t i = 0; i < kGiven; ++i) copy_out(1, 0);
+  while (fed.step()) {
+  }
+  EXPECT_LE(fed.channels[0].executed, 1 + kMost);
+  EXPECT_GE(fed.channels[0].executed, 1 + kMost / 2);
+  EXPECT_TRUE(fed.is_held());
+  fed.cuda.let_copies_go();
+  expect_fine();
+  EXPECT_EQ(fed.channels[0].data.size(), 1 + kGiven);
+}
+
 // Nothing else would run it again: it has nothing under way, and nothing comes.
 TEST_F(CudaSession, AContextThatIsLostFailsAlsoWhoStandsStill) {
   constexpr std::uint64_t kPiece = 1 << 18;

@@ -159,8 +159,7 @@ class HandFed : private wire::Outlet {
     channels.clear();
     why = Status();
     session_ = std::make_unique<wire::ServerSession>(
-        static_cast<wire::Outlet&>(*this), wire::ServerSession::Terms{},
-        [this](std::uint32_t) -> Result<std::unique_ptr<command::Executor>> {
+        static_cast<wire::Outlet&>(*this), terms, [this](std::uint32_t) -> Result<std::unique_ptr<command::Executor>> {
           Result<std::unique_ptr<command::Executor>> made = factory_(Peer());
           if (!made) return made.error();
           return std::unique_ptr<command::Executor>(std::make_unique<Noted>(*std::move(made), cuda, log));
@@ -211,6 +210,7 @@ class HandFed : private wire::Outlet {
   [[nodiscard]] bool is_over() const { return session_->is_over(); }
   bool step() { return session_->run(); }
   [[nodiscard]] bool is_pending() const { return session_->is_pending(); }
+  [[nodiscard]] bool is_held() const { return session_->is_held(); }
   /// Until all that was given is complete, or failed. False: that does not come.
   bool settle() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -240,6 +240,7 @@ class HandFed : private wire::Outlet {
     std::map<std::uint64_t, std::vector<std::byte>> data;  // of copy-outs
   };
   CudaDouble cuda;
+  wire::ServerSession::Terms terms;  // of the next session
   std::map<std::uint16_t, Channel> channels;
   std::vector<Asked> log;
   std::uint64_t paid = 0;                  // bytes that were to be copied

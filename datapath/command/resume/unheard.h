@@ -20,6 +20,11 @@ class UnheardResults {
     std::vector<std::byte> message;
   };
 
+  /// What one counts for.
+  static std::uint64_t cost(const std::vector<std::byte>& message) noexcept {
+    return message.size() - sizeof(MessageHeader) + kResultCost;
+  }
+
   /// In the order of sequences.
   void add(std::uint64_t sequence, std::vector<std::byte> message) {
     bytes_ += cost(message);
@@ -31,7 +36,7 @@ class UnheardResults {
       bytes_ -= cost(results_.front().message);
     }
   }
-  /// What they count for.
+  /// The same of all.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::deque<Result>& results() noexcept { return results_; }
 
@@ -39,10 +44,6 @@ class UnheardResults {
   std::uint64_t last_payload = 0;
 
  private:
-  static std::uint64_t cost(const std::vector<std::byte>& message) noexcept {
-    return message.size() - sizeof(MessageHeader) + kResultCost;
-  }
-
   std::deque<Result> results_;
   std::uint64_t bytes_ = 0;
 };

@@ -82,6 +82,9 @@ void ServedPeer::send(TrafficClass traffic, Bytes message) {
   // Before its client can know that, and be gone.
   if (!welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
   Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
+  // That a client is gone shows elsewhere; but what was not even posted would be missed by nobody.
+  const bool is_posted = sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument;
+  if (!is_posted && unsent_.ok()) unsent_ = sent.status();
   const std::uint64_t bytes = message.size() + kMessageCost;
   sent_[static_cast<std::size_t>(traffic)].emplace_back(std::move(sent), bytes);
   untaken_ += bytes;
@@ -108,6 +111,11 @@ std::optional<std::int64_t> ServedPeer::copy_level() {
 /// And what it took is its tenant's.
 bool ServedPeer::run(std::uint32_t device, Clock::time_point until, Clock::time_point& time) {
   const bool more = session_->run(until, device);
+  if (!unsent_.ok()) {
+    session_->end({unsent_.code(), fmt::format("what its commands gave cannot be sent: {}; the service is to raise "
+                                               "that for its engine, or to lower held_results",
+                                               unsent_.message())});
+  }
   const Clock::time_point begin = std::exchange(time, now());
   const std::chrono::nanoseconds took = time - begin;
   admission_.account().devices[device].service_ns.fetch_add(static_cast<std::uint64_t>(took.count()),
@@ -174,6 +182,7 @@ void ServedPeer::take(std::vector<News> all) {
       peer_ = *std::move(news.peer);
       for (auto& sent : sent_) sent.clear();
       untaken_ = 0;
+      unsent_ = Status();
       session_->resume(std::move(event.data));
       if (told_) peer_.close(kGrace);  // it ended meanwhile, as the client hears now
       continue;

@@ -123,6 +123,7 @@ class ServedPeer final : private Outlet {
   bool welcome_ = false, told_ = false;
   std::array<std::deque<std::pair<Transfer, std::uint64_t>>, kTrafficClasses> sent_;  // the client may have yet to take
   std::uint64_t untaken_ = 0;                                                         // bytes of them
+  Status unsent_;                                                                     // why one of them never goes
 
   Turnstile::Turn turn_;       // that it has, if it takes turns,
   std::uint32_t turn_at_ = 0;  // at that device

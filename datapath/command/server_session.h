@@ -77,6 +77,7 @@ class ServerSession final : public SessionRunner {
   /// The same in a process that has it mapped, or, if it is empty, could not.
   void take_window(std::span<std::byte> window, std::string_view capability, bool is_for_reads = false);
   void overrun() override { end(Code::kResourceExhausted, "the client sent more than its credits allow"); }
+  void end(const Status& why) override { end(why.code(), why.message()); }
   bool run(Clock::time_point until = Clock::time_point::max(), std::uint32_t device = 0) override;
   [[nodiscard]] const Devices& devices() const noexcept override { return now_; }
   [[nodiscard]] std::uint64_t moves() const noexcept override { return moves_; }

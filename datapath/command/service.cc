@@ -177,6 +177,14 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
     return wrong(fmt::format("payload_credit is {} and held_results {}: 4096 <= payload_credit <= held_results",
                              config.payload_credit, config.held_results));
   }
+  constexpr std::uint64_t kBeside = datapath::command::kMaxPayload;  // the piece that goes beyond it, and replies
+  const std::uint64_t posted = engine.config().max_posted_bytes;
+  if (posted < kBeside || config.held_results > posted - kBeside) {
+    return wrong(
+        fmt::format("held_results is {}, and the engine's max_posted_bytes {}: it must be {} more at least, or "
+                    "results would be lost; raise the one, or lower the other",
+                    config.held_results, posted, kBeside));
+  }
   constexpr std::uint64_t kMostWindow = datapath::command::kMostWindow;
   if (config.window_bytes != 0 &&
       (config.window_bytes < datapath::command::kMaxPayload || config.window_bytes > kMostWindow)) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "datapath/command/windows.h"
+#include "fairlead/status.h"
 #include "fairlead/transfer.h"
 
 namespace fairlead::datapath::command {
@@ -33,6 +34,8 @@ class SessionRunner {
   [[nodiscard]] virtual bool take_window(const Window& window) = 0;
   /// It has sent more than could be kept.
   virtual void overrun() = 0;
+  /// It ends for a reason that is not its client's, who is told.
+  virtual void end(const Status& why) = 0;
   /// Runs what can run, at most some hundred commands and until then or one command longer, and says how far it got.
   /// Whether more can run now.
   /// On that one of the service's devices.

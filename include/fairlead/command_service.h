@@ -241,7 +241,8 @@ struct ServiceConfig {
   /// times as much.
   std::uint64_t window_bytes = std::uint64_t{8} << 20;
   std::uint64_t held_results = std::uint64_t{16} << 20;  // bytes copied out that a client has yet to take: with more
-                                                         // of them its commands stand still
+                                                         // of them its commands stand still; at least 1 MiB less than
+                                                         // EngineConfig::max_posted_bytes
   std::uint64_t module_bytes = std::uint64_t{64} << 20;  // of one image; a session sends one at a time
   std::uint64_t module_cache_bytes = std::uint64_t{256} << 20;  // of images kept for whoever asks for them by hash
   // Of a session's graphs together, whose bytes count as memory of its tenant's; 0: it may have none.

@@ -32,6 +32,7 @@ class ProcessSession final : public SessionRunner {
   void resume(std::vector<std::byte> said) override;
   bool take_window(const Window& window) override;
   void overrun() override;
+  void end(const Status& why) override { fail(why.code(), why.message()); }
   bool run(Clock::time_point until, std::uint32_t device) override;
   void abandon() noexcept override;
   void set_news(bool is_there) noexcept override;

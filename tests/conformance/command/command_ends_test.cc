@@ -188,6 +188,21 @@ TEST_P(CommandEnds, AClientThatDoesNotReadIsHeld) {
   }
 }
 
+// What is not even posted would be missed by nobody: the session ends and says why.
+TEST_P(CommandEnds, MoreThanTheServicesEngineTakesEndsTheSession) {
+  constexpr std::uint64_t kPieces = 2000, kPiece = 10 << 10;
+  change_server = [](EngineConfig& config) { config.max_posted = 256; };  // results; replies are far fewer
+  start({}, 48 << 20, false);
+  Stranger stranger(*client, service->listen_address());
+  stranger.greet();
+  stranger.give(1, 1, allocate(1 << 20));
+  stranger.give(2, kPieces, copy_out(kPiece));
+  EXPECT_TRUE(comes_true([&] { return service->stats().sessions_ended_wrong == 1; }));
+  const Status fate = stranger.fate();
+  EXPECT_EQ(fate.code(), Code::kResourceExhausted);
+  EXPECT_THAT(fate.message(), HasSubstr("(max_posted)"));
+}
+
 TEST_P(CommandEnds, ACommandThatHangsHoldsItsSessionAlone) {
   if (GetParam().where == command::ServiceConfig::Where::kInTurn) {
     GTEST_SKIP() << "in the service's turn all commands are to be short";
@@ -500,12 +515,13 @@ TEST_P(CommandEnds, SettingsOutOfRangeAreNamed) {
   refused({.flush_bytes = 1}, "flush_bytes is 1");
   refused({.flush_commands = 0}, "flush_commands is 0");
   refused({.flush_after = std::chrono::microseconds(-1)}, "flush_after is -1");
-  std::optional<std::size_t> message_bytes;
+  std::optional<std::size_t> message_bytes, posted_bytes;
   const auto service_refuses = [&](bool listens, command::ServiceConfig config, std::string_view words) {
     EngineConfig of_engine = config_for(GetParam().way);
     of_engine.transport = "tcp";
     if (listens) of_engine.listen = "127.0.0.1:0";
     if (message_bytes) of_engine.max_message_bytes = *message_bytes;
+    if (posted_bytes) of_engine.max_posted_bytes = *posted_bytes;
     Result<Engine> engine = Engine::create(of_engine);
     ASSERT_TRUE(engine);
     const Result<command::Service> made = command::Service::start(std::move(*engine), std::move(config));
@@ -518,6 +534,10 @@ TEST_P(CommandEnds, SettingsOutOfRangeAreNamed) {
   message_bytes = 70'000;
   service_refuses(true, {.executors = host}, "max_message_bytes is 70000, and must be at least 73744");
   message_bytes.reset();
+  posted_bytes = 4 << 20;
+  service_refuses(true, {.executors = host}, "held_results is 16777216, and the engine's max_posted_bytes 4194304");
+  posted_bytes.reset();
+  service_refuses(true, {.executors = host, .held_results = 1 << 28}, "max_posted_bytes 268435456");
   service_refuses(true, {.executors = host, .channels = 0}, "channels is 0");
   service_refuses(true, {.executors = host, .credits = 1}, "credits is 1");
   service_refuses(true, {.executors = host, .payload_credit = 1 << 30}, "payload_credit");

@@ -41,11 +41,17 @@ Inbound::Verdict Inbound::take(const PathMessage& message, std::size_t waiting, 
 Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consumed& before, Event& event,
                                         std::string& why) {
   const std::size_t size = message.data.size();
-  if (message.offset == 0) assembly_have_ = 0;  // a new message; a cancelled one ends unfinished
-  if (message.total > limits_.message_bytes || message.offset != assembly_have_ ||
+  if (message.offset == 0) {  // a new message; a cancelled one ends unfinished
+    assembly_type_ = message.type;
+    assembly_total_ = message.total;
+    assembly_have_ = 0;
+  }
+  // What its parts say stays as the first said it: so it ends, and what it has is never more than its total.
+  const bool goes_on = message.type == assembly_type_ && message.total == assembly_total_;
+  if (!goes_on || message.total > limits_.message_bytes || message.offset != assembly_have_ ||
       size > message.total - message.offset || (size == 0 && message.total != 0)) {
-    why = fmt::format("{} bytes at {} of a message of {} bytes (limit {})", size, message.offset, message.total,
-                      limits_.message_bytes);
+    why = fmt::format("{} bytes at {} of a message of {} bytes (limit {}), where one of {} bytes has {}", size,
+                      message.offset, message.total, limits_.message_bytes, assembly_total_, assembly_have_);
     return Verdict::kWrong;
   }
   event.kind = message.type == MessageType::kFragment ? Event::Kind::kMessage : Event::Kind::kNotification;

@@ -74,7 +74,8 @@ class Inbound {
   Ring<Consumed> waiting_;  // for each event that waits: what came before its first part
   std::uint64_t received_bytes_ = 0;
   std::vector<std::byte> assembly_;
-  std::uint64_t assembly_have_ = 0;
+  MessageType assembly_type_ = MessageType::kFragment;
+  std::uint64_t assembly_total_ = 0, assembly_have_ = 0;
   Consumed before_assembly_;
 };
 

@@ -136,6 +136,21 @@ TEST_F(InboundTest, FragmentsThatDoNotFitEndIt) {
   }
 }
 
+// Else a peer could make it grow for ever: what is left of a message is reckoned from what its parts say.
+TEST_F(InboundTest, PartsThatSayOtherThanTheFirstEndIt) {
+  ASSERT_EQ(take(fragment(1, "x", 0, 2)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(2, std::string(50, 'y'), 1, 0)), Verdict::kWrong) << "less than it has already";
+  EXPECT_EQ(why, "50 bytes at 1 of a message of 0 bytes (limit 100), where one of 2 bytes has 1");
+}
+
+TEST_F(InboundTest, AMessageKeepsItsSizeAndItsKind) {
+  ASSERT_EQ(take(fragment(1, "x", 0, 2)), Verdict::kKept);
+  EXPECT_EQ(take(fragment(2, "y", 1, 3)), Verdict::kWrong) << "larger than it was";
+  PathMessage other = fragment(3, "y", 1, 2);
+  other.type = MessageType::kNotifyFragment;
+  EXPECT_EQ(take(other), Verdict::kWrong) << "a message goes on as a notification";
+}
+
 TEST_F(InboundTest, AQuarterOfTheCreditsIsToldAtOnce) {
   for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) EXPECT_EQ(take(notify(sequence)), Verdict::kEvent);
   EXPECT_EQ(due(1), 2U) << "two of three were taken, a quarter of 8";

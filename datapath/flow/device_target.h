@@ -4,7 +4,7 @@
 // Writes are gathered as long as they follow each other in one region. A region is looked up, and its grant checked, as
 // the copy begins, under the table's lock: so whoever withdraws it need only settle the copies that have begun. Copies
 // for peers happen in the order of beginning, so that what is read shows what was written before. Where all slots are
-// in use what arrives is kept as it came, which the peer's window bounds.
+// in use what arrives is kept as it came, which the peer's window bounds (staging.h).
 //
 // Threads: the driver. Errors: a copy that fails is a write, or a read, that is refused.
 #pragma once

@@ -44,6 +44,12 @@ bool Target::on_write(const PathMessage& message, const RegionTable::View& regio
     why = fmt::format("sent staged operation {} with {} refusals not taken", message.sequence, kWindow);
     return false;
   }
+  // Reads that were answered before a write is refused are over with it, and acknowledged later.
+  if (message.sequence > acknowledged_ + kWindow + kReads) {
+    why = fmt::format("sent staged operation {} where {} are acknowledged, and {} may be under way", message.sequence,
+                      acknowledged_, kWindow);
+    return false;
+  }
   handled_ = message.sequence;
   bool is_device = false;
   const Code code =

@@ -54,7 +54,7 @@ class DeviceTargetTest : public testing::Test {
     EXPECT_EQ(cuda.live_objects(), 0u);
   }
 
-  void write(std::uint64_t sequence, std::uint64_t offset, std::size_t size, std::uint8_t fill) {
+  bool try_write(std::uint64_t sequence, std::uint64_t offset, std::size_t size, std::uint8_t fill) {
     const std::vector<std::byte> bytes(size, static_cast<std::byte>(fill));
     PathMessage message;
     message.type = MessageType::kStagedWrite;
@@ -62,16 +62,22 @@ class DeviceTargetTest : public testing::Test {
     message.value = id;
     message.offset = offset;
     message.data = bytes;
-    ASSERT_TRUE(target->on_write(message, table->seen_by(""), why)) << why;
+    return target->on_write(message, table->seen_by(""), why);
+  }
+  void write(std::uint64_t sequence, std::uint64_t offset, std::size_t size, std::uint8_t fill) {
+    ASSERT_TRUE(try_write(sequence, offset, size, fill)) << why;
   }
   void read(std::uint64_t sequence, std::uint64_t offset, std::uint32_t length) {
+    read(*target, id, sequence, offset, length);
+  }
+  void read(Target& from, std::uint64_t of, std::uint64_t sequence, std::uint64_t offset, std::uint32_t length) {
     PathMessage message;
     message.type = MessageType::kStagedReadRequest;
     message.sequence = sequence;
-    message.value = id;
+    message.value = of;
     message.offset = offset;
     message.length = length;
-    ASSERT_TRUE(target->on_read(message, why)) << why;
+    ASSERT_TRUE(from.on_read(message, why)) << why;
   }
   struct Said {
     MessageType type;
@@ -83,9 +89,12 @@ class DeviceTargetTest : public testing::Test {
   static Said ack(std::uint64_t sequence, Code code = Code::kOk) {
     return {MessageType::kStagedAck, sequence, code, {}};
   }
-  std::vector<Said> pump() {
+  /// What is said, as long as the path has room.
+  std::vector<Said> pump(std::size_t room = 1000) { return pump(*target, room); }
+  std::vector<Said> pump(Target& one, std::size_t room) {
     std::vector<Said> said;
-    target->pump(table->seen_by(""), kPathHeaderBytes + kSlot, [&](const PathMessage& out) {
+    one.pump(table->seen_by(""), kPathHeaderBytes + kSlot, [&](const PathMessage& out) {
+      if (said.size() == room) return false;
       said.push_back({out.type, out.sequence, out.code, {out.data.begin(), out.data.end()}});
       return true;
     });
@@ -145,6 +154,46 @@ TEST_F(DeviceTargetTest, KeepsWhatThereAreNoSlotsFor) {
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said.back(), ack(6));
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(held((i + 1) * kSlot - 1), static_cast<std::byte>(i + 1));
+}
+
+// Whoever does not wait for acknowledgements would make us keep what it sends without end.
+TEST_F(DeviceTargetTest, WhatIsNotAcknowledgedIsBounded) {
+  cuda.hold_copies();
+  std::uint64_t sequence = 0;
+  while (sequence < kWindow + kReads) {
+    ++sequence;
+    write(sequence, 2 * sequence, 1, 1);  // none follows another
+  }
+  EXPECT_FALSE(try_write(sequence + 1, 0, 1, 1));
+  EXPECT_EQ(why, "sent staged operation 273 where 0 are acknowledged, and 256 may be under way");
+  cuda.let_copies_go();
+  EXPECT_EQ(pump_until_done().back(), ack(sequence));
+  write(sequence + 1, 0, 1, 1);
+}
+
+// Reads of the host's memory are answered before a write that is still copied: with its refusal they are over, too, and
+// the peer may have begun as many others before it is told of more.
+TEST_F(DeviceTargetTest, ReadsThatOvertookARefusalLeaveTheirRoom) {
+  std::vector<std::byte> host(1);
+  auto range = table->add({.bytes = host, .access = Access::kRemoteRead});
+  auto of_host = std::make_shared<RegionImpl>(*range, host, Access::kRemoteRead, nullptr);
+  ASSERT_TRUE(table->publish("host", of_host, host, Access::kRemoteRead, std::nullopt).ok());
+  std::uint64_t host_id = 0;
+  ASSERT_TRUE(table->seen_by("").find("host", [&](const Publication& found) { host_id = found.id; }).ok());
+  cuda.hold_copies();
+  cuda.break_copy();
+  write(1, 0, 1, 1);
+  for (std::uint64_t i = 2; i < 2 + kReads; ++i) read(*target, host_id, i, 0, 1);
+  std::size_t answered = 0;
+  for (std::size_t i = 0; i < kReads; ++i) answered += pump().size();
+  ASSERT_EQ(answered, kReads);
+  cuda.let_copies_go();
+  through->copier().finish();
+  ASSERT_THAT(pump(1), ElementsAre(ack(1, Code::kProtectionError)));
+  cuda.hold_copies();
+  const std::uint64_t oldest = 2 + kReads;  // that the peer waits for
+  for (std::uint64_t i = oldest; i < oldest + kWindow; ++i) write(i, 2 * i, 1, 1);
+  EXPECT_FALSE(try_write(oldest + kWindow, 0, 1, 1));
 }
 
 // A write that lies across slots is placed when all of it is.

@@ -3,7 +3,8 @@
 //
 // The slots are the bound on what staging takes. Half of them are for what this end began (bounce.h), half for what
 // peers began (device_target.h): those wait for nothing but copies and their own path, so that two ends whose own
-// transfers have taken all of theirs go on. Threads: the driver, but for settle() and the counters.
+// transfers have taken all of theirs go on; and while slots are short, for copies alone, so that no peer keeps them
+// from others by taking nothing. Threads: the driver, but for settle() and the counters.
 #pragma once
 
 #include <array>
@@ -55,6 +56,8 @@ class DeviceStaging {
   void give_back(Side side, std::byte* slot) noexcept;
   /// How many are in use.
   [[nodiscard]] std::size_t taken(Side side) const noexcept { return part(side).slots - part(side).free.size(); }
+  /// More than half are: what waits for its path alone is to leave its slots.
+  [[nodiscard]] bool is_short(Side side) const noexcept { return taken(side) > part(side).free.size(); }
 
  private:
   struct Part {

@@ -15,6 +15,12 @@ bool SlotCopy::start(gpu::Copier::Way way, const CudaMemory& memory, std::span<s
   return begun;
 }
 
+void SlotCopy::spare_slot(std::size_t bytes) {
+  if (state_ < State::kDone || slot_ == nullptr || !staging_.is_short(DeviceStaging::Side::kPeers)) return;
+  kept_.assign(slot_, slot_ + bytes);
+  staging_.give_back(DeviceStaging::Side::kPeers, std::exchange(slot_, nullptr));
+}
+
 void SlotCopy::copied(bool good) noexcept {
   state_ = good ? State::kDone : State::kFailed;
   moved_();

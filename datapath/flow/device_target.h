@@ -24,18 +24,24 @@
 
 namespace fairlead::datapath::staging {
 
-/// A slot, and the copy that uses it. It goes back with the object, which outlives the copy.
+/// A slot, and the copy that uses it. It goes back with the object, which outlives the copy, or before.
 class SlotCopy : public gpu::CopyEnd {
  public:
   enum class State : std::uint8_t { kWaiting, kCopying, kDone, kFailed };
   SlotCopy(DeviceStaging& staging, std::byte* slot, const std::function<void()>& moved)
       : staging_(staging), slot_(slot), moved_(moved) {}
-  virtual ~SlotCopy() { staging_.give_back(DeviceStaging::Side::kPeers, slot_); }
+  virtual ~SlotCopy() {
+    if (slot_ != nullptr) staging_.give_back(DeviceStaging::Side::kPeers, slot_);
+  }
   SlotCopy(const SlotCopy&) = delete;
   SlotCopy& operator=(const SlotCopy&) = delete;
 
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] std::byte* slot() const noexcept { return slot_; }
+  /// What was copied to the host, wherever it is now.
+  [[nodiscard]] const std::byte* data() const noexcept { return slot_ != nullptr ? slot_ : kept_.data(); }
+  /// So many bytes have come and wait for the path, elsewhere if slots are short.
+  void spare_slot(std::size_t bytes);
   /// Between the slot and these bytes. False: it failed at once.
   bool start(gpu::Copier::Way way, const CudaMemory& memory, std::span<std::byte> bytes) noexcept;
   void fail() noexcept { state_ = State::kFailed; }
@@ -44,7 +50,8 @@ class SlotCopy : public gpu::CopyEnd {
   void copied(bool good) noexcept override;
 
   DeviceStaging& staging_;
-  std::byte* const slot_;
+  std::byte* slot_;
+  std::vector<std::byte> kept_{};  // instead of what was in the slot
   const std::function<void()>& moved_;
   State state_ = State::kWaiting;
 };

@@ -9,6 +9,9 @@
 namespace fairlead::datapath::staging {
 namespace {
 
+// Reads are begun a few at a time, so that one is copied while another is sent; a slot each.
+constexpr std::size_t kAhead = 4;
+
 /// A target places, or says that it may not. Other codes would make an operation neither done nor failed.
 bool is_verdict(const PathMessage& message, std::string& why) {
   if (message.code == Code::kOk || message.code == Code::kProtectionError) return true;
@@ -95,30 +98,36 @@ void Target::pump(const RegionTable::View& regions, std::size_t max_message, con
     device_->pump(regions, [this](std::uint64_t sequence) { refuse(sequence, Code::kProtectionError); });
     begin_reads(regions);
   }
+  const std::size_t room = max_message - kPathHeaderBytes;
+  buffer_.resize(room);
+  if (acknowledge(send)) {
+    while (!replies_.empty() && send_data(replies_.front(), regions, room, send)) replies_.drop_front();
+  }
+  // What is left may wait as long as the peer pleases.
+  for (std::size_t i = 0; i < std::min(replies_.size(), kAhead); ++i) {
+    if (replies_[i].copy != nullptr) replies_[i].copy->spare_slot(replies_[i].length);
+  }
+}
+
+bool Target::acknowledge(const Send& send) {
   PathMessage message;
+  message.type = MessageType::kStagedAck;
   while (!refused_.empty() && refused_.front().first <= placed()) {
-    message.type = MessageType::kStagedAck;
     message.sequence = refused_.front().first;
     message.code = refused_.front().second;
-    if (!send(message)) return;
+    if (!send(message)) return false;
     acknowledged_ = std::max(acknowledged_, message.sequence);
     refused_.pop_front();
   }
-  message = {};
-  if (acknowledged_ < placed()) {
-    message.type = MessageType::kStagedAck;
-    message.sequence = placed();
-    if (!send(message)) return;
-    acknowledged_ = message.sequence;
-  }
-  const std::size_t room = max_message - kPathHeaderBytes;
-  buffer_.resize(room);
-  while (!replies_.empty() && send_data(replies_.front(), regions, room, send)) replies_.drop_front();
+  if (acknowledged_ >= placed()) return true;
+  message.sequence = placed();
+  message.code = Code::kOk;
+  if (!send(message)) return false;
+  acknowledged_ = message.sequence;
+  return true;
 }
 
-/// A few at a time, so that one is copied while another is sent; a slot each.
 void Target::begin_reads(const RegionTable::View& regions) {
-  constexpr std::size_t kAhead = 4;
   for (std::size_t i = 0; i < std::min(replies_.size(), kAhead); ++i) {
     Reply& reply = replies_[i];
     if (reply.is_begun) continue;
@@ -141,7 +150,7 @@ bool Target::send_data(Reply& reply, const RegionTable::View& regions, std::size
     message.offset = reply.sent;
     if (reply.copy != nullptr) {
       message.code = refused ? Code::kProtectionError : Code::kOk;
-      message.data = {reply.copy->slot() + reply.sent, refused ? 0 : size};
+      message.data = {reply.copy->data() + reply.sent, refused ? 0 : size};
     } else {
       message.code = regions.with_bytes(
           reply.region, reply.offset + reply.sent, size, Access::kRemoteRead, [&](std::span<std::byte> source) {

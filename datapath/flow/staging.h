@@ -67,6 +67,8 @@ class Target {
     return oldest != 0 ? oldest - 1 : handled_;
   }
   void refuse(std::uint64_t sequence, Code code);
+  /// False: the path has no room.
+  bool acknowledge(const Send& send);
   void begin_reads(const RegionTable::View& regions);
   /// False: the path has no room, or what is to be sent is not there yet.
   bool send_data(Reply& reply, const RegionTable::View& regions, std::size_t room, const Send& send);

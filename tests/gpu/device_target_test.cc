@@ -255,6 +255,31 @@ TEST_F(DeviceTargetTest, ReadsWaitForSlots) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(firsts[i], static_cast<std::byte>(i + 1));
 }
 
+// A peer that does not take what it asked for keeps no slots that others wait for, and loses nothing.
+TEST_F(DeviceTargetTest, WhatWaitsForThePathLeavesSlotsToOthers) {
+  for (std::uint64_t i = 0; i < 4; ++i) cuda.shadow(device)[i * kSlot + 9] = static_cast<std::byte>(i + 1);
+  DeviceTarget other_device([this] { return &*through; }, [] {});
+  Target other(&other_device);
+  for (std::uint64_t i = 0; i < 4; ++i) read(i + 1, i * kSlot, kSlot);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(pump(0), IsEmpty());
+    through->copier().finish();
+  }
+  EXPECT_THAT(pump(0), IsEmpty());
+  EXPECT_EQ(through->taken(DeviceStaging::Side::kPeers), 1u) << "of two";
+  read(other, id, 1, kSlot, 10);
+  EXPECT_THAT(pump(other, 1000), ElementsAre(ack(1)));
+  through->copier().finish();
+  const std::vector<Said> said = pump(other, 1000);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].data.back(), std::byte{2});
+  std::vector<std::byte> tenths;
+  for (const Said& each : pump_until_done()) {
+    if (each.type == MessageType::kStagedReadData) tenths.push_back(each.data[9]);
+  }
+  EXPECT_THAT(tenths, ElementsAre(std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}));
+}
+
 TEST_F(DeviceTargetTest, AReadThatFailsIsRefused) {
   cuda.break_copy();
   read(1, 0, 100);

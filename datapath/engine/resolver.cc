@@ -59,10 +59,12 @@ void Resolver::work() {
 
 void Resolver::stop() {
   std::vector<std::thread> threads;
+  std::deque<Question> unasked;  // goes outside the lock: it holds sessions
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
     threads.swap(threads_);
+    unasked.swap(waiting_);
   }
   changed_.notify_all();
   for (std::thread& thread : threads) thread.join();

@@ -24,7 +24,7 @@ class Resolver {
   /// Calls `done` with the numeric addresses, in the system's order of preference and at least one, on another thread;
   /// or with kNotFound and the system's reason. With kResourceExhausted at once, if too many wait. After stop(): never.
   void resolve(std::string host, Done done);
-  /// Waits for those that are under way; no more begin.
+  /// Waits for those that are under way; no more begin, and what waits is let go of.
   void stop();
 
  private:

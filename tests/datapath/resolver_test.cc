@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fairlead::datapath {
@@ -57,11 +58,8 @@ TEST(Resolver, StoppingWaitsForWhoIsUnderWayAndLetsNobodyBegin) {
   EXPECT_EQ(answers, given);
 }
 
-// A resolver that answers nobody: the threads are busy with names whose answer waits for this test.
-TEST(Resolver, TooManyNamesAreRefused) {
-  Resolver resolver;
-  std::promise<void> go;
-  const std::shared_future<void> gone = go.get_future().share();
+// A resolver that answers nobody: the threads are busy with names whose answer waits for `gone`.
+void occupy(Resolver& resolver, const std::shared_future<void>& gone) {
   for (std::size_t i = 0; i < Resolver::kMaxThreads; ++i) {
     auto begun = std::make_shared<std::promise<void>>();
     auto is_begun = begun->get_future();
@@ -71,12 +69,39 @@ TEST(Resolver, TooManyNamesAreRefused) {
     });
     is_begun.wait();
   }
+}
+
+TEST(Resolver, TooManyNamesAreRefused) {
+  Resolver resolver;
+  std::promise<void> go;
+  occupy(resolver, go.get_future().share());
   for (std::size_t i = 0; i < Resolver::kMaxWaiting; ++i) resolver.resolve("localhost", [](const Addresses&) {});
   Code refused = Code::kOk;
   resolver.resolve("localhost", [&](const Addresses& found) { refused = found.status().code(); });
   EXPECT_EQ(refused, Code::kResourceExhausted);
   go.set_value();
   resolver.stop();
+}
+
+// What a question would tell the answer to is an engine that has ended.
+TEST(Resolver, StoppingLetsGoOfWhatWaits) {
+  Resolver resolver;
+  std::promise<void> go;
+  occupy(resolver, go.get_future().share());
+  auto owner = std::make_shared<int>();
+  const std::weak_ptr<int> watch = owner;
+  resolver.resolve("localhost", [owner = std::move(owner)](const Addresses&) {});
+  std::thread stopping([&] { resolver.stop(); });
+  const auto is_stopped = [&] {  // what is asked for then is dropped
+    auto asked = std::make_shared<int>();
+    const std::weak_ptr<int> kept = asked;
+    resolver.resolve("localhost", [asked = std::move(asked)](const Addresses&) {});
+    return kept.expired();
+  };
+  while (!is_stopped()) std::this_thread::yield();
+  go.set_value();
+  stopping.join();
+  EXPECT_TRUE(watch.expired());
 }
 
 }  // namespace

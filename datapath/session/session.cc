@@ -70,10 +70,7 @@ PeerStats SessionImpl::stats() const {
     s.staged_bytes += flow->outbox().staged_bytes.get();
     if (flow->outbox().waits_for_credits.load(std::memory_order_relaxed)) s.awaiting_credit = 1;
   }
-  for (const Room& room : rooms_) {
-    const std::uint64_t ended = room.ended.get(), posted = room.posted.load(std::memory_order_relaxed);
-    s.transfers_under_way += posted - std::min(posted, ended);  // the end may be seen before the post
-  }
+  for (const Room& room : rooms_) s.transfers_under_way += room.under_way();
   s.events_untaken = inbox.pending();
   return s;
 }

@@ -24,6 +24,7 @@
 #include "datapath/lane/event_queues.h"
 #include "datapath/session/control_link.h"
 #include "datapath/session/lookups.h"
+#include "datapath/session/room.h"
 #include "datapath/session/session_host.h"
 #include "datapath/session/session_phase.h"
 #include "datapath/transfer/transfer_impl.h"
@@ -259,12 +260,6 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
         transfers_failed;
   } stats_;  // written by the driver
 
-  // Of one class' transfers, and of the bytes of their messages: posted, ended, and ended as the posters saw it last.
-  struct Room {
-    Counter ended, ended_bytes;  // written by the driver
-    alignas(64) std::atomic<std::uint64_t> posted{0};
-    std::atomic<std::uint64_t> posted_bytes{0}, seen_ended{0}, seen_ended_bytes{0};
-  };
   [[nodiscard]] Room& room_of(const TransferImpl& transfer) noexcept {
     return rooms_[static_cast<std::size_t>(transfer.traffic)];
   }

@@ -22,40 +22,19 @@ void SessionImpl::event_taken(const Event& event, const Taken& taken) {
   if (taken.events % events == 0 || crossed) host_->lane().kick();
 }
 
-namespace {
-
-/// Counts `more` as posted unless the limit is reached. What ended is looked at only then: it is another thread's.
-/// A single one passes however large it is.
-bool take_room(std::atomic<std::uint64_t>& posted, std::atomic<std::uint64_t>& seen, const Counter& ended,
-               std::uint64_t more, std::uint64_t limit) {
-  const std::uint64_t before = posted.fetch_add(more, std::memory_order_relaxed);
-  const auto full = [&] {
-    const std::uint64_t under_way = before - seen.load(std::memory_order_relaxed);
-    return under_way != 0 && (under_way >= limit || more > limit - under_way);
-  };
-  if (!full()) return true;
-  seen.store(ended.get(), std::memory_order_relaxed);
-  if (!full()) return true;
-  posted.fetch_sub(more, std::memory_order_relaxed);
-  return false;
-}
-
-}  // namespace
-
 Status SessionImpl::admit(const TransferImpl& transfer) {
   const EngineConfig& config = host_->config();
-  Room& room = room_of(transfer);
-  if (!take_room(room.posted, room.seen_ended, room.ended, 1, config.max_posted)) {
-    return {Code::kResourceExhausted,
-            fmt::format("{} transfers to {} are under way, the limit (max_posted); wait for some of them",
-                        config.max_posted, who())};
-  }
   const std::uint64_t bytes = transfer.message.size();
-  if (bytes == 0 ||
-      take_room(room.posted_bytes, room.seen_ended_bytes, room.ended_bytes, bytes, config.max_posted_bytes)) {
-    return {};
+  switch (room_of(transfer).take(bytes, {config.max_posted, config.max_posted_bytes})) {
+    case Room::Full::kNo:
+      return {};
+    case Room::Full::kTransfers:
+      return {Code::kResourceExhausted,
+              fmt::format("{} transfers to {} are under way, the limit (max_posted); wait for some of them",
+                          config.max_posted, who())};
+    case Room::Full::kBytes:
+      break;
   }
-  room.posted.fetch_sub(1, std::memory_order_relaxed);
   return {Code::kResourceExhausted,
           fmt::format("a message of {} bytes would be more than the {} bytes that may be under way to {} "
                       "(max_posted_bytes); wait for some of them",

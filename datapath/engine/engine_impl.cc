@@ -131,7 +131,7 @@ void EngineImpl::shut_down() {
   commons_.devices.close();
   commons_.sessions.clear();
   for (const auto& lane : lanes_) {
-    lane->queues().clear([](Submission& transfer) { drop_reference(static_cast<TransferImpl&>(transfer)); });
+    lane->queues().end([](Submission& transfer) { drop_reference(static_cast<TransferImpl&>(transfer)); });
   }
 }
 

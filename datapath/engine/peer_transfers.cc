@@ -113,7 +113,7 @@ void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
   t.finished.store(true, std::memory_order_release);
   if (t.report && usable(session).ok()) {
     datapath::add_reference(t);
-    session->host().queues().push_completed(t);
+    if (!session->host().queues().push_completed(t)) datapath::drop_reference(t);
   }
 }
 

@@ -54,9 +54,11 @@ void EventQueues::push_event(EventSource& source, Event&& event) {
     inbox.count(event, 1);
     (event.traffic == TrafficClass::kCommands ? inbox.commands_ : inbox.events_).push_back(std::move(event));
     if (inbox.listed_.linked()) return;
-    inbox.keep_ = source.shared_from_this();
-    with_events_.push_back(inbox.listed_);
-    changed();
+    if (!over_) {
+      inbox.keep_ = source.shared_from_this();
+      with_events_.push_back(inbox.listed_);
+      changed();
+    }
   }
   wake();
 }
@@ -101,6 +103,7 @@ std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& ta
 void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
   {
     const std::lock_guard lock(lock_);
+    if (over_) return;
     accepted_.push_back(std::move(session));
     changed();
   }
@@ -116,13 +119,15 @@ std::shared_ptr<EventSource> EventQueues::take_accepted() {
   return session;
 }
 
-void EventQueues::push_completed(Submission& transfer) {
+bool EventQueues::push_completed(Submission& transfer) {
   {
     const std::lock_guard lock(lock_);
+    if (over_) return false;
     completed_.push_back(&transfer);
     changed();
   }
   wake();
+  return true;
 }
 
 Submission* EventQueues::take_completed() {
@@ -132,6 +137,14 @@ Submission* EventQueues::take_completed() {
   Submission* transfer = completed_.pop_front();
   changed();
   return transfer;
+}
+
+void EventQueues::end(const std::function<void(Submission&)>& drop) {
+  {
+    const std::lock_guard lock(lock_);
+    over_ = true;
+  }
+  clear(drop);
 }
 
 void EventQueues::clear(const std::function<void(Submission&)>& drop) {

@@ -88,10 +88,13 @@ class EventQueues {
 
   void push_accepted(std::shared_ptr<EventSource> session);
   [[nodiscard]] std::shared_ptr<EventSource> take_accepted();
-  void push_completed(Submission& transfer);
+  /// False: it is over, and whoever asks keeps the transfer.
+  [[nodiscard]] bool push_completed(Submission& transfer);
   [[nodiscard]] Submission* take_completed();
   /// Drops what waits, all but sessions' own events; completed transfers by `drop`.
   void clear(const std::function<void(Submission&)>& drop);
+  /// The same for ever: what the queues held from now on would keep the engine, whose they are, and nobody would take.
+  void end(const std::function<void(Submission&)>& drop);
 
  private:
   std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
@@ -107,6 +110,7 @@ class EventQueues {
   Ring<std::shared_ptr<EventSource>> accepted_;
   List<EventSource> with_events_;
   Ring<Submission*> completed_;
+  bool over_ = false;
   bool watched_ = false;   // fd_ was given out
   bool readable_ = false;  // fd_ is; never while nobody watches it
   // Whether the queues hold anything. Written under lock_.

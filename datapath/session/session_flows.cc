@@ -101,7 +101,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   const bool report = t.report;
   if (report) add_reference(t);
   t.finished.store(true, std::memory_order_release);
-  if (report) host_->queues().push_completed(t);
+  if (report && !host_->queues().push_completed(t)) drop_reference(t);
   drop_reference(t);
 }
 

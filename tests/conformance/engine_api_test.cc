@@ -206,6 +206,22 @@ TEST_F(EngineApi, RegisteredMemoryIsLetGoOnce) {
   EXPECT_EQ(released, 1) << "it was never registered";
 }
 
+// Who asks for a report after the end gets none, and keeps nothing by it.
+TEST_F(EngineApi, ATransferReportedAfterTheEndKeepsNothing) {
+  start_with();
+  auto [memory, remote] = target("region", 4096);
+  std::vector<std::byte> own(4096);
+  std::atomic<int> released{0};
+  Result<Memory> mine = client->register_memory(own, Access::kNone, [&] { ++released; });
+  ASSERT_TRUE(mine);
+  client.reset();
+  expect_failure(peer.write(*mine, remote, {.report = true}), Code::kCancelled, "the engine was shut down");
+  *mine = Memory();
+  remote = RemoteMemory();
+  peer = Peer();
+  EXPECT_EQ(released, 1) << "the engine is gone";
+}
+
 TEST_F(EngineApi, RangesThatTouchShareARegistration) {
   start_with();
   auto [memory, remote] = target("region", 4096);

@@ -102,7 +102,7 @@ TEST_F(EventQueuesTest, TheDescriptorIsReadableWhileAnythingWaits) {
   EXPECT_FALSE(readable(fd));
   queues.push_accepted(other);
   Done done;
-  queues.push_completed(done);
+  ASSERT_TRUE(queues.push_completed(done));
   ASSERT_EQ(queues.take_accepted(), other);
   EXPECT_TRUE(readable(fd)) << "a transfer still waits";
   ASSERT_EQ(queues.take_completed(), &done);
@@ -114,7 +114,7 @@ TEST_F(EventQueuesTest, TheDescriptorIsReadableWhileAnythingWaits) {
 TEST_F(EventQueuesTest, ClearingDropsAllButSessionsOwnEvents) {
   const int fd = queues.fd();
   Done done[3];
-  for (Done& each : done) queues.push_completed(each);
+  for (Done& each : done) ASSERT_TRUE(queues.push_completed(each));
   queues.push_accepted(other);
   queues.push_event(*one, numbered(1));
   std::vector<Submission*> dropped;
@@ -126,6 +126,25 @@ TEST_F(EventQueuesTest, ClearingDropsAllButSessionsOwnEvents) {
   EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "its owner still finds it";
   queues.push_event(*one, numbered(2));
   EXPECT_EQ(queues.take_any_event(event, taken), one) << "and is listed anew";
+}
+
+// It would keep the session, and that the engine, whose the queues are.
+TEST_F(EventQueuesTest, WhatComesAfterTheEndIsNotKept) {
+  const int fd = queues.fd();
+  Done before, after;
+  ASSERT_TRUE(queues.push_completed(before));
+  std::vector<Submission*> dropped;
+  queues.end([&](Submission& each) { dropped.push_back(&each); });
+  EXPECT_EQ(dropped, (std::vector<Submission*>{&before}));
+  EXPECT_FALSE(queues.push_completed(after));
+  queues.push_accepted(other);
+  queues.push_event(*one, numbered(1));
+  EXPECT_FALSE(readable(fd));
+  EXPECT_EQ(queues.take_completed(), nullptr);
+  EXPECT_EQ(other.use_count(), 1);
+  EXPECT_EQ(one.use_count(), 1);
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
+  EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "its owner still finds it";
 }
 
 TEST_F(EventQueuesTest, AnOwnerThatTakesTheOldestLeavesTheRestToOthers) {

@@ -101,6 +101,20 @@ TEST_F(Regions, TheNullRegionReadsAsZeroesAndSwallowsWhatIsWritten) {
   EXPECT_EQ(api::dereg_mr(null), 0);
 }
 
+TEST_F(Regions, TheNullRegionGrantsPeersNothing) {
+  ibv_mr* null = api::alloc_null_mr(world.b->pd);
+  ASSERT_NE(null, nullptr);
+  for (const int more : {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_MW_BIND,
+                         IBV_ACCESS_ON_DEMAND}) {
+    EXPECT_EQ(api::rereg_mr(null, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE | more),
+              IBV_REREG_MR_ERR_INPUT)
+        << more;
+  }
+  EXPECT_EQ(api::rereg_mr(null, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_RELAXED_ORDERING), 0);
+  EXPECT_EQ(write_to_b(0, null->rkey), IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(api::dereg_mr(null), 0);
+}
+
 TEST_F(Regions, ImplicitOnDemandPagingNamesAllOfTheAddressSpace) {
   fill_pattern(world.a->buffer, 9);
   EXPECT_EQ(api::reg_mr(world.b->pd, nullptr, SIZE_MAX, kAll), nullptr);

@@ -89,6 +89,11 @@ int rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* address, std::size_t len
   if (moves && (region.addr == nullptr || region.null)) {
     return input_error(EINVAL, "device memory, dma-bufs and null regions cannot be moved");
   }
+  // Behind its key is memory of the device's own, and a window of it would be one of all that the process has.
+  constexpr unsigned kOfNull = IBV_ACCESS_LOCAL_WRITE | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+  if (changes_access && region.null && (static_cast<unsigned>(access) & ~kOfNull) != 0) {
+    return input_error(EINVAL, "a null region can grant local access only");
+  }
   if (moves && reinterpret_cast<std::uintptr_t>(address) + length < length) {
     return input_error(EINVAL, "the range wraps around the address space");
   }

@@ -93,7 +93,7 @@ class MrTable {
   void remove(const Grant& grant) noexcept;
 
   /// The memory at `address`, if the key grants queue pair `qpn` of `pd` all of `access` to [address, address +
-  /// length); else null. Of a null region at most kNullBytes may be touched.
+  /// length); else null. Of a null region, which grants local access only, at most kNullBytes may be touched.
   [[nodiscard]] std::byte* find(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::size_t length,
                                 unsigned access, std::uint32_t qpn) const noexcept {
     const Grant* grant = grant_of(key);

@@ -8,6 +8,7 @@
 #include "tests/verbs/soft/simulation.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/memory/mr_table.h"
+#include "verbs/soft/memory/scatter.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -236,6 +237,28 @@ TEST(Keys, FitOnlyWhileTheyAreHeld) {
     ASSERT_EQ(table.grant_of(grant->key), grant.get());
     table.remove(*grant);
   }
+}
+
+// What stands for it is as long as the largest packet, whatever the list asks for.
+TEST(NullRegion, IsWalkedInPiecesThatThereAre) {
+  MrTable table;
+  ibv_pd pd{};
+  Grant null;
+  null.domain = &pd;
+  null.bytes = SIZE_MAX;
+  null.access = IBV_ACCESS_LOCAL_WRITE | kLocalRead;
+  null.null = true;
+  ASSERT_TRUE(table.add(null));
+  const ibv_sge segment{5, 16384, null.key};
+  for (const unsigned access : {0U, unsigned{IBV_ACCESS_LOCAL_WRITE}}) {
+    std::vector<std::size_t> pieces;
+    EXPECT_TRUE(for_each_piece(table, &pd, {&segment, 1}, 100, 12'000, access, [&](std::byte*, std::size_t length) {
+      pieces.push_back(length);
+      return true;
+    }));
+    EXPECT_EQ(pieces, (std::vector<std::size_t>{4096, 4096, 12'000 - 2 * 4096}));
+  }
+  table.remove(null);
 }
 
 // As many others come and go as the documentation promises.

@@ -32,6 +32,7 @@ struct Forged {
   Opcode opcode = Opcode::kAcknowledge;
   Psn psn = {};
   std::vector<std::byte> payload = {};
+  Deth deth = {};
   Reth reth = {};
   Aeth aeth{0x1f, 0};
   std::uint32_t immediate = 0;
@@ -88,6 +89,10 @@ class RawPeer {
     bth.encode(header);
     if (info.carried_ack) packet.carried_ack.encode(header + info.header_bytes - CarriedAck::kBytes);
     header += Bth::kBytes;
+    if (info.deth) {
+      packet.deth.encode(header);
+      header += Deth::kBytes;
+    }
     if (info.reth) {
       packet.reth.encode(header);
       header += Reth::kBytes;

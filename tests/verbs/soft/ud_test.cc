@@ -1,5 +1,6 @@
 // UD: datagrams to whom an address handle names, behind 40 bytes that say who sent them.
 #include "fairlead/log.h"
+#include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
 #include "verbs/soft/api/api.h"
 
@@ -124,6 +125,53 @@ TEST_F(Ud, TheLargestIsThePathMtu) {
   EXPECT_EQ(a().done[1].status, IBV_WC_LOC_LEN_ERR);
   EXPECT_EQ(a().state(), IBV_QPS_SQE);
   EXPECT_EQ(b().done.size(), 1U);
+}
+
+// A port may hand out packets that are longer than any path MTU.
+TEST(UdDatagram, OfMoreThanThePathMtuIsDropped) {
+  RawPeer peer({.type = IBV_QPT_UD});
+  ibv_mr* null = soft::api::alloc_null_mr(peer.device->pd);
+  ASSERT_NE(null, nullptr);
+  ibv_sge into[] = {peer.device->sge(0, kGrh), {0, 16384, null->lkey}};
+  ibv_recv_wr receive{};
+  receive.sg_list = into;
+  receive.num_sge = 2;
+  ibv_recv_wr* bad_receive = nullptr;
+  ASSERT_EQ(ibv_post_recv(peer.device->qp, &receive, &bad_receive), 0);
+  const auto send_of = [&](std::size_t length) {
+    peer.send({.opcode = Opcode::kUdSendOnly,
+               .payload = RawPeer::payload(length, 7),
+               .deth = {Endpoint::kQkey, RawPeer::kQpn}});
+  };
+  send_of(2 * kMtu);
+  EXPECT_EQ(peer.device->counter("drop_length"), 1U);
+  EXPECT_TRUE(peer.device->done.empty());
+  EXPECT_TRUE(peer.untouched());
+
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.dgid = peer.port->address().to_verbs();
+  attr.grh.sgid_index = 1;
+  ibv_ah* ah = soft::api::create_ah(peer.device->pd, &attr);
+  ASSERT_NE(ah, nullptr);
+  ibv_sge from{0, kMtu, null->lkey};
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  send.sg_list = &from;
+  send.num_sge = 1;
+  send.wr.ud = {ah, RawPeer::kQpn, Endpoint::kQkey};
+  ibv_send_wr* bad_send = nullptr;
+  ASSERT_EQ(ibv_post_send(peer.device->qp, &send, &bad_send), 0);
+  const auto seen = peer.receive();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].payload, RawPeer::payload(kMtu, 0)) << "what was dropped is in memory of the device's own";
+
+  send_of(kMtu);
+  ASSERT_EQ(peer.device->done.size(), 1U) << "the receive request stayed for a datagram that fits";
+  EXPECT_EQ(peer.device->done[0].byte_len, kGrh + kMtu);
+  EXPECT_EQ(soft::api::destroy_ah(ah), 0);
+  EXPECT_EQ(soft::api::dereg_mr(null), 0);
 }
 
 TEST_F(Ud, HandlesThatLeadNowhereAreRefused) {

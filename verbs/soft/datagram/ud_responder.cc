@@ -53,6 +53,8 @@ void complete(Qp& qp, const RxPacket& raw, const Packet& packet, std::size_t byt
 
 void deliver(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {
   Counters& counters = qp.domain.counters;
+  // Ports hand out whatever came, which need not keep to the path MTU.
+  if (packet.payload.size() > slot.port->max_mtu()) return counters.drop_length.add();
   if (!qp.take_receive()) return counters.drop_no_receive.add();
   const std::size_t bytes = kGrhBytes + packet.payload.size();
   // Class D of 9.9.3: the receive request stays for a datagram that fits.

@@ -17,9 +17,9 @@
 
 namespace fairlead::soft {
 
-/// Calls piece(bytes, length) for each part of [offset, offset + length) of the segments' concatenation, in order.
-/// False, having called for the parts before it, when a segment's key does not grant `access`, or when the piece
-/// answers false.
+/// Calls piece(bytes, length) for each part of [offset, offset + length) of the segments' concatenation, in order. A
+/// part that lies in a null region is several, each no longer than what find() gives there. False, having called for
+/// the parts before it, when a segment's key does not grant `access`, or when the piece answers false.
 template <typename Piece>
 bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ibv_sge> segments, std::uint64_t offset,
                     std::size_t length, unsigned access, Piece&& piece) noexcept {
@@ -29,11 +29,14 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
       offset -= segment.length;
       continue;
     }
-    const std::size_t part = std::min<std::size_t>(length, segment.length - offset);
+    std::size_t part = std::min<std::size_t>(length, segment.length - offset);
     std::byte* bytes = regions.find(pd, segment.lkey, segment.addr + offset, part, access | kLocalRead, 0);
     if (bytes == nullptr) return false;
-    if (!piece(bytes, part)) return false;
     length -= part;
+    for (; regions.is_nothing(bytes) && part > MrTable::kNullBytes; part -= MrTable::kNullBytes) {
+      if (!piece(bytes, MrTable::kNullBytes)) return false;
+    }
+    if (!piece(bytes, part)) return false;
     offset = 0;
   }
   return length == 0;
@@ -66,8 +69,8 @@ bool for_each_piece(const MrTable& regions, const ibv_pd* pd, std::span<const ib
 /// Where a packet's payload goes, piece by piece. What came along is copied at once, what did not when all are known.
 class Placing {
  public:
-  Placing(const MrTable& regions, std::span<const std::byte> payload, PayloadSource* source) noexcept
-      : regions_(regions), from_(payload.data()), source_(source) {}
+  Placing(std::span<const std::byte> payload, PayloadSource* source) noexcept
+      : from_(payload.data()), source_(source) {}
 
   /// The next place. False: its memory is gone.
   [[nodiscard]] bool add(std::byte* to, std::size_t length) noexcept {
@@ -83,16 +86,11 @@ class Placing {
 
  private:
   bool note(std::byte* to, std::size_t length) noexcept {
-    const std::size_t most = regions_.is_nothing(to) ? MrTable::kNullBytes : length;
-    for (std::size_t part = 0; length > 0; length -= part) {
-      if (count_ == places_.size()) return false;
-      part = std::min(length, most);
-      places_[count_++] = {to, part};
-    }
+    if (count_ == places_.size()) return false;
+    places_[count_++] = {to, length};
     return true;
   }
 
-  const MrTable& regions_;
   const std::byte* from_;
   PayloadSource* source_;
   std::size_t count_ = 0;

@@ -42,7 +42,7 @@ struct Counters {
   Counter drop_state;
   Counter drop_qkey;
   Counter drop_no_receive;   // UC and UD: no receive request was posted
-  Counter drop_length;       // UC and UD: longer than the receive request
+  Counter drop_length;       // UC and UD: longer than the receive request, or UD than the path MTU
   Counter drop_message;      // UC: messages that a gap or a refusal cut short
   Counter drop_bogus;        // a response that answers nothing
   Counter lane_handed_over;  // to another lane of the port, whose queue it should have come by (port/lanes.h)

@@ -212,7 +212,7 @@ void on_missing(Qp& qp, const Packet& packet) noexcept {
 void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::uint32_t end, std::span<const std::byte> bytes,
                    PayloadSource* source) noexcept {
   SendState& s = qp.send;
-  Placing placing(qp.domain.regions, bytes, source);
+  Placing placing(bytes, source);
   if (!for_each_piece(qp.domain.regions, &qp.pd_ref, qp.sq.segments(qp.sq.head()).first(wqe.segments),
                       std::uint64_t{index} * qp.mtu, bytes.size(), IBV_ACCESS_LOCAL_WRITE,
                       [&placing](std::byte* to, std::size_t part) { return placing.add(to, part); })) {

@@ -111,7 +111,7 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
     std::byte* to =
         qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE, qp.number());
     if (to == nullptr) return Verdict::kAccess;
-    Placing placing(qp.domain.regions, packet.payload, packet.source);
+    Placing placing(packet.payload, packet.source);
     if (!placing.add(to, length)) return Verdict::kOperation;
     if (!placing.finish()) return Verdict::kMissing;
   }
@@ -131,7 +131,7 @@ Verdict execute_send(Qp& qp, const Packet& packet) noexcept {
     fail_receive(qp, IBV_WC_LOC_LEN_ERR);
     return Verdict::kInvalid;
   }
-  Placing placing(qp.domain.regions, packet.payload, packet.source);
+  Placing placing(packet.payload, packet.source);
   if (!for_each_piece(qp.domain.regions, qp.current.domain, qp.current.list(), r.received, packet.payload.size(),
                       IBV_ACCESS_LOCAL_WRITE,
                       [&placing](std::byte* to, std::size_t part) { return placing.add(to, part); })) {

@@ -84,6 +84,44 @@ TEST(QpStates, DrainingFinishesWhatWasBegunAndTellsIt) {
   EXPECT_EQ(peer.receive().size(), 1U);
 }
 
+/// A WRITE and a READ are on their way when the queue pair goes to SQD and gets a new path, to the same peer.
+void move_in_sqd(RawPeer& peer) {
+  Endpoint& a = *peer.device;
+  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 100, &a, 0), 0);
+  ASSERT_EQ(a.post(IBV_WR_RDMA_READ, 2, 0, 100, &a, 0), 0);
+  ASSERT_EQ(peer.receive().size(), 2U);
+  ASSERT_EQ(a.to_state(IBV_QPS_SQD), 0);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(api().query_qp(a.qp, &attr, IBV_QP_AV, &init), 0);
+  ASSERT_EQ(api().modify_qp(a.qp, &attr, IBV_QP_AV), 0);
+}
+
+TEST(QpStates, ANewPathCarriesWhatIsNotAcknowledged) {
+  RawPeer peer;
+  move_in_sqd(peer);
+  const auto again = peer.receive();
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[0].opcode, Opcode::kWriteOnly);
+  EXPECT_EQ(again[0].psn, peer.psn);
+  EXPECT_EQ(again[1].opcode, Opcode::kReadRequest);
+  EXPECT_EQ(again[1].psn, peer.psn + 1);
+  peer.send({.opcode = Opcode::kReadResponseOnly,
+             .psn = peer.psn + 1,
+             .payload = RawPeer::payload(100, 1),
+             .aeth = {0x1f, 2}});
+  ASSERT_EQ(peer.device->done.size(), 2U);
+  EXPECT_EQ(peer.device->done[1].status, IBV_WC_SUCCESS);
+}
+
+TEST(QpStates, ANewPathWhereNobodyAnswersEndsTheRetries) {
+  RawPeer peer({}, {.timeout = 14, .retry_cnt = 1});  // 67 ms
+  move_in_sqd(peer);
+  for (int i = 0; i < 1000 && peer.device->done.empty(); ++i) peer.receive_after(kMillisecond);
+  ASSERT_FALSE(peer.device->done.empty());
+  EXPECT_EQ(peer.device->done[0].status, IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST(QpStates, TheErrorOfTheResponderIsAnEvent) {
   RawPeer peer;
   peer.send({.opcode = Opcode::kWriteOnly, .psn = peer.psn, .payload = RawPeer::payload(4, 1), .reth = {0, 1, 4}});

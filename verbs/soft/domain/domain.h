@@ -58,6 +58,7 @@ class Domain final : public QpContext {
   [[nodiscard]] bool take_urgent(PortSlot& slot) noexcept;
   [[nodiscard]] bool take_turn(Qp& qp, unsigned packets) noexcept;
   void send_held(Qp& qp) noexcept override;
+  void send_again(Qp& qp) noexcept override;
   void take_doorbells() noexcept;
   void look_at_work_of(Qp& qp) noexcept;
   void run_timers() noexcept;

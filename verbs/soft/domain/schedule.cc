@@ -207,6 +207,8 @@ void Domain::send_receipts() noexcept {
 
 void Domain::send_held(Qp& qp) noexcept { responder::send_held_ack(qp); }
 
+void Domain::send_again(Qp& qp) noexcept { retransmission::rewind(qp); }
+
 void Domain::release_held() noexcept {
   while (Qp* qp = held_.front()) {
     if (now_ < qp->receive.held_since + kMostHold) break;

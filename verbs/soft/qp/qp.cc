@@ -126,7 +126,8 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
                     "had as many when this one was made; use another of its addresses, or destroy some",
                     to_string(path.port->port->address())));
   }
-  release_windows();
+  // What is not acknowledged goes the new way; else nobody would miss it, as nothing of it is counted any more.
+  if (send.una.before(send.sent_end)) domain.send_again(*this);
   domain.take_back(*this);
   port = path.port;
   peer_window = path.window;

@@ -46,6 +46,8 @@ class QpContext : public ProgressContext {
   void answer_held(Qp& qp) noexcept {
     if (qp.held.linked()) send_held(qp);
   }
+  /// Of RC: all that is not acknowledged goes once more when its turn comes, and its windows have room again.
+  virtual void send_again(Qp& qp) noexcept = 0;
   /// What the queue pair's packets refer to is the program's again.
   void take_back(Qp& qp) noexcept {
     if (!std::exchange(qp.refers, false)) return;

@@ -48,6 +48,32 @@ TEST(Uc, MuchMoreThanTheWindowArrivesWithoutLoss) {
   EXPECT_EQ(world.b->counter("drop_message"), 0U);
 }
 
+// More than leaves at once, of a queue pair that goes before others: its last packets leave in the turn that it has
+// when something urgent comes in.
+TEST(Uc, WhatLeavesInAnUrgentTurnCompletes) {
+  Simulation world({}, {}, kUc, Ways::kTwo);
+  Endpoint& a = *world.a;
+  Endpoint& b = *world.b;
+  connect(a, b, {.service_level = 1});
+  ASSERT_EQ(a.post_recv(1, 0, 8), 0);
+  ASSERT_EQ(b.post(IBV_WR_SEND, 2, 0, 8, nullptr, 0), 0);
+  constexpr std::size_t kCount = 70;
+  ibv_sge segment = a.sge(0, 8);
+  std::array<ibv_send_wr, kCount> list{};
+  for (std::size_t i = 0; i < kCount; ++i) {
+    list[i].wr_id = 100 + i;
+    list[i].next = i + 1 < kCount ? &list[i + 1] : nullptr;
+    list[i].opcode = IBV_WR_SEND;
+    list[i].send_flags = IBV_SEND_SIGNALED;
+    list[i].sg_list = &segment;
+    list[i].num_sge = 1;
+  }
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(a.qp, list.data(), &bad), 0);
+  for (int i = 0; i < 100; ++i) a.poll();
+  EXPECT_EQ(a.done.size(), kCount + 1);
+}
+
 TEST(UcResponder, AMessageWithAGapIsDroppedAndTheNextOneTaken) {
   RawPeer peer(kUc);
   ASSERT_EQ(peer.device->post_recv(1, 0, 4096), 0);

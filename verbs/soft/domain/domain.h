@@ -66,6 +66,7 @@ class Domain final : public QpContext {
   void send_receipts() noexcept;
   void call_waiting() noexcept;
   void transmit() noexcept;
+  void end_turns() noexcept;
 
   std::atomic<Qp*> rung_{nullptr};
   std::array<RxPacket, kRxBurst> received_;

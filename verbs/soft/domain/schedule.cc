@@ -112,8 +112,8 @@ bool Domain::take_urgent(PortSlot& slot) noexcept {
     ready_.push_front(qp->ready);
     break;
   }
-  send_batches();
-  if (!ready_.empty() || !roused_.empty()) set_deadline(now_);
+  end_turns();
+  if (!owing_.empty()) set_deadline(now_);
   return true;
 }
 
@@ -167,6 +167,11 @@ void Domain::transmit() noexcept {
     if (passed) break;
   }
   send_receipts();
+  end_turns();
+}
+
+// What they put into batches leaves, and with it UC and UD requests complete.
+void Domain::end_turns() noexcept {
   send_batches();
   while (Qp* qp = departing_.pop_front()) unreliable::on_departed(*qp);
   if (!ready_.empty() || !roused_.empty()) set_deadline(now_);

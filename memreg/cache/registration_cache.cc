@@ -6,8 +6,8 @@
 #include <limits>
 #include <system_error>
 
+#include "base/system/quiet_thread.h"
 #include "fairlead/log.h"
-#include "memreg/cache/quiet_thread.h"
 
 namespace fairlead::memreg::cache {
 

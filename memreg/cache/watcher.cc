@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "base/system/mapping_budget.h"
+#include "base/system/quiet_thread.h"
 #include "memreg/cache/mappings.h"
-#include "memreg/cache/quiet_thread.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1

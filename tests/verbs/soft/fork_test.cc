@@ -1,6 +1,8 @@
 // fork() with a device open, and limits of the process.
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -255,6 +258,75 @@ TEST(ProcessLimits, TooLittleMemoryIsAnErrorNotAnEnd) {
               return mr != nullptr && api().dereg_mr(mr) == 0 ? 0 : 4;
             }),
             0);
+}
+
+/// While it lives no thread can be made: the stack that each would have is larger than the address space.
+class NoThreads {
+ public:
+  NoThreads() {
+    EXPECT_EQ(::pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t huge;
+    EXPECT_EQ(::pthread_attr_init(&huge), 0);
+    EXPECT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+    EXPECT_EQ(::pthread_setattr_default_np(&huge), 0);
+    ::pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    EXPECT_EQ(::pthread_setattr_default_np(&before_), 0);
+    ::pthread_attr_destroy(&before_);
+  }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+/// Signals that this thread does not take.
+std::set<int> blocked_signals() {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  EXPECT_EQ(::pthread_sigmask(SIG_SETMASK, nullptr, &mask), 0);
+  std::set<int> blocked;
+  for (int signal = 1; signal < SIGRTMAX; ++signal) {
+    if (::sigismember(&mask, signal) == 1) blocked.insert(signal);
+  }
+  return blocked;
+}
+
+TEST(ProcessLimits, WithoutAThreadThereIsNoQueuePairYet) {
+  ibv_context* context = open_udp();
+  ibv_pd* pd = api().alloc_pd(context);
+  ibv_cq* cq = api().create_cq(context, 16, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RC;
+  const std::set<int> before = blocked_signals();
+  {
+    const NoThreads none;
+    for (int i = 0; i < 2; ++i) {
+      errno = 0;
+      EXPECT_EQ(api().create_qp(pd, &init), nullptr);
+      EXPECT_EQ(errno, EAGAIN);
+      EXPECT_EQ(blocked_signals(), before);
+    }
+  }
+  EXPECT_EQ(api().destroy_cq(cq), 0);
+  EXPECT_EQ(api().dealloc_pd(pd), 0);
+
+  Endpoint a(context, {.channel = true});
+  Endpoint b(open_udp());
+  connect(a, b);
+  ASSERT_EQ(a.post_recv(1, 0, 8), 0);
+  ASSERT_EQ(ibv_req_notify_cq(a.cq, 0), 0);
+  ASSERT_EQ(b.post(IBV_WR_SEND, 2, 0, 8, nullptr, 0), 0);
+  pollfd readable{a.channel->fd, POLLIN, 0};
+  ASSERT_EQ(::poll(&readable, 1, 10'000), 1) << "nobody watches for who waits for the event";
+  ibv_cq* told = nullptr;
+  void* of = nullptr;
+  ASSERT_EQ(api().get_cq_event(a.channel, &told, &of), 0);
+  api().ack_cq_events(told, 1);
 }
 
 }  // namespace

@@ -53,13 +53,14 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   }
   if (!legal_queues(base->context, *init) || !within_limits(device, *init)) return nullptr;
   Domain& domain = device.domain();
-  Qp* qp = make_or_errno("ibv_create_qp", [&] {
+  Qp* qp = make_or_errno("ibv_create_qp", [&]() -> Qp* {
     device.watch();
     const DomainLock lock(domain);
     auto made = std::make_unique<Qp>(device, domain, impl(base), *init);
-    return domain.put(*made) ? made.release() : nullptr;
+    if (!domain.put(*made)) return refuse(ENOMEM, "ibv_create_qp: all queue pairs of the device are in use");
+    return made.release();
   });
-  if (qp == nullptr) return refuse(ENOMEM, "ibv_create_qp: no memory, or all queue pairs of the device are in use");
+  if (qp == nullptr) return nullptr;
   device.retain();
   init->cap = {qp->sq.capacity(), qp->rq.capacity(), qp->sq.max_segments(), qp->rq.max_segments(), qp->sq.max_inline()};
   return &qp->qp_base;

@@ -1,9 +1,7 @@
 #include "verbs/soft/domain/watcher.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/system/quiet_thread.h"
 #include "verbs/soft/domain/domain.h"
 
 namespace fairlead::soft {
@@ -51,15 +50,8 @@ Watcher::~Watcher() {
 }
 
 void Watcher::start() {
-  if (started_.exchange(true)) return;
-  // Signals are the application's.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "softroce");
+  const std::scoped_lock lock(starting_);
+  if (!thread_.joinable()) thread_ = quiet_thread("softroce", [this] { run(); });
 }
 
 // Sleeps until the alarm, news, a packet at one of the ports or the time.

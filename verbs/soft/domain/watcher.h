@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <span>
 #include <thread>
 
@@ -27,7 +28,8 @@ class Watcher {
   Watcher(Domain& domain, int news, std::function<void()> on_news);
   ~Watcher();
 
-  /// Idempotent; the first call starts the thread. Any thread.
+  /// Idempotent; the first call starts the thread. Any thread. Throws std::system_error when there is no room for one:
+  /// the next call tries again.
   void start();
 
  private:
@@ -44,9 +46,9 @@ class Watcher {
   Nanos linger_until_ = 0;  // of the thread alone
   int news_;
   std::function<void()> on_news_;
-  std::atomic<bool> started_{false};
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::mutex starting_;
+  std::thread thread_;  // once it is there, it stays
 };
 
 }  // namespace fairlead::soft

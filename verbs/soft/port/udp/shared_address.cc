@@ -4,8 +4,6 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +14,7 @@
 #include <random>
 
 #include "base/system/own_user.h"
+#include "base/system/quiet_thread.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/headers.h"
 
@@ -212,13 +211,7 @@ Result<std::unique_ptr<SharedAddress>> SharedAddress::join(const Gid& address, u
 
 SharedAddress::SharedAddress(const Gid& address, const GroupNames& names, std::vector<PrivateFd> sockets, UniqueFd name)
     : address_(address), names_(names), owner_(::getpid()), sockets_(std::move(sockets)), name_(std::move(name)) {
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the application's
-  server_ = std::thread([this] { serve(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(server_.native_handle(), "softroce-share");
+  server_ = quiet_thread("softroce-share", [this] { serve(); });
 }
 
 SharedAddress::~SharedAddress() {

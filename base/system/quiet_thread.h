@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-namespace fairlead::memreg::cache {
+namespace fairlead {
 
 /// `name`: up to 15 characters. Throws std::system_error as std::thread does.
 template <typename Body>
@@ -26,4 +26,4 @@ template <typename Body>
   return thread;
 }
 
-}  // namespace fairlead::memreg::cache
+}  // namespace fairlead

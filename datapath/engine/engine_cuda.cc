@@ -103,6 +103,8 @@ void EngineImpl::end_staging() {
     for (std::size_t i = 0; i < staging_.size(); ++i) commons_.regions->stage_through(i, nullptr);
     gone.swap(staging_);
   }
+  // A round of an application that polls may have begun before, and goes on with it.
+  for (const auto& lane : lanes_) lane->lane().call([] {});
 }
 
 void EngineImpl::settle_copies() {

@@ -106,7 +106,7 @@ void EngineImpl::shut_down() {
   commons_.waiters.wake_all();
   resolver_.stop();
   for (const auto& lane : lanes_) lane->lane().stop();
-  // From here on this thread drives alone.
+  // From here on nobody drives but this thread, and applications that poll.
   const Clock::time_point deadline = Clock::now() + kShutDownWait;
   for (const auto& lane : lanes_) {
     lane->lane().call([&lane] {
@@ -124,7 +124,7 @@ void EngineImpl::shut_down() {
     if (going) std::this_thread::yield();
   }
   for (const auto& lane : lanes_) lane->lane().call([&lane] { lane->close(); });
-  listener_.close();
+  lanes_.front()->lane().call([this] { listener_.close(); });  // an application that polls drives, too
   commons_.placement.release();
   cache_.close();
   end_staging();

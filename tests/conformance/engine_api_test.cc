@@ -72,6 +72,23 @@ TEST_F(EngineApi, SessionsThatBeginBesideShutdownEnd) {
   }
 }
 
+// For ThreadSanitizer: who polls drives, and the listener closes meanwhile.
+TEST_F(EngineApi, AnApplicationMayPollThroughTheEnd) {
+  start_with();
+  std::atomic<bool> polling{false}, over{false};
+  std::thread polls([&] {
+    while (!over) {
+      server->poll();
+      polling = true;
+    }
+  });
+  while (!polling) std::this_thread::yield();
+  server->shutdown();
+  over = true;
+  polls.join();
+  EXPECT_EQ(server_peer.state(), PeerState::kClosed);
+}
+
 TEST_F(EngineApi, AcceptWaits) {
   start_with();
   EXPECT_EQ(server->accept(milliseconds(1)).error().code(), Code::kDeadlineExceeded);

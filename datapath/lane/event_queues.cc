@@ -42,18 +42,29 @@ void EventQueues::changed() noexcept {
 /// Under EventQueues::lock_, so nobody else writes.
 void Inbox::count(const Event& event, std::size_t by) noexcept {
   pending_.store(pending_.load(std::memory_order_relaxed) + by, std::memory_order_release);
+  if (event.kind == Event::Kind::kPathChanged) changes_ += by;
   if (event.kind != Event::Kind::kNotification && event.kind != Event::Kind::kMessage) return;
   std::atomic<std::size_t>& waiting = waiting_[static_cast<std::size_t>(event.traffic)];
   waiting.store(waiting.load(std::memory_order_relaxed) + by, std::memory_order_release);
+}
+
+bool Inbox::add(Event&& event) {
+  const auto is_change = [](const Event& each) { return each.kind == Event::Kind::kPathChanged; };
+  Ring<Event>& to = event.traffic == TrafficClass::kCommands ? commands_ : events_;
+  if (changes_ >= kMostChanges && is_change(event) && !to.empty() && is_change(to.back())) {
+    to.back() = std::move(event);
+    return false;
+  }
+  count(event, 1);
+  to.push_back(std::move(event));
+  return true;
 }
 
 void EventQueues::push_event(EventSource& source, Event&& event) {
   Inbox& inbox = source.inbox;
   {
     const std::lock_guard lock(lock_);
-    inbox.count(event, 1);
-    (event.traffic == TrafficClass::kCommands ? inbox.commands_ : inbox.events_).push_back(std::move(event));
-    if (inbox.listed_.linked()) return;
+    if (!inbox.add(std::move(event)) || inbox.listed_.linked()) return;
     if (!over_) {
       inbox.keep_ = source.shared_from_this();
       with_events_.push_back(inbox.listed_);

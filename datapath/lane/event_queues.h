@@ -35,6 +35,9 @@ struct Taken {
 /// touch.
 class Inbox {
  public:
+  /// Of changes of its paths that follow each other beyond that, the last stands for all: no window bounds them.
+  static constexpr std::size_t kMostChanges = 64;
+
   explicit Inbox(EventSource& owner) noexcept : listed_(&owner) {}
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   /// Those of them that a peer sent with this class.
@@ -46,8 +49,11 @@ class Inbox {
   friend class EventQueues;
   [[nodiscard]] bool empty() const noexcept { return events_.empty() && commands_.empty(); }
   void count(const Event& event, std::size_t by) noexcept;
+  /// False: it took the place of another.
+  bool add(Event&& event);
 
   Ring<Event> events_, commands_;
+  std::size_t changes_ = 0;  // of paths, in both
   Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
   std::shared_ptr<EventSource> keep_;    // the owner, while it is listed

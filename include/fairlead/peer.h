@@ -41,7 +41,7 @@ struct Event {
     kConnected,     // the session is ready; text says which path and why
     kNotification,  // value, data: what a finished transfer was to notify; what it wrote may be read
     kMessage,       // value and data: what the peer sent
-    kPathChanged,   // a path died and another carries on; text says from, to and why
+    kPathChanged,   // a path died and another carries on; text says from, to and why; of very many in a row the last
     kClosed,        // status says how: ok for an orderly end
   };
   Kind kind = Kind::kNone;

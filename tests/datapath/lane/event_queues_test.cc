@@ -72,6 +72,27 @@ TEST_F(EventQueuesTest, CommandsAreTakenFirstButAfterTheBeginning) {
   EXPECT_EQ(one->inbox.waiting(TrafficClass::kCommands), 0u);
 }
 
+// No window bounds them: a path may come and go as often as the peer pleases.
+TEST_F(EventQueuesTest, ChangesOfPathsThatNobodyTakesAreBounded) {
+  const auto push = [this](std::uint64_t number, Event::Kind kind) {
+    Event made = numbered(number);
+    made.kind = kind;
+    queues.push_event(*one, std::move(made));
+  };
+  for (std::uint64_t i = 1; i <= 1000; ++i) push(i, Event::Kind::kPathChanged);
+  push(1001, Event::Kind::kNotification);
+  for (std::uint64_t i = 1002; i <= 2000; ++i) push(i, Event::Kind::kPathChanged);
+  EXPECT_EQ(one->inbox.pending(), Inbox::kMostChanges + 2);
+  std::vector<std::uint64_t> values;
+  while (queues.take_event(one->inbox, event, taken)) values.push_back(event.value);
+  ASSERT_EQ(values.size(), Inbox::kMostChanges + 2);
+  const std::vector<std::uint64_t> last(values.end() - 3, values.end());
+  EXPECT_EQ(last, (std::vector<std::uint64_t>{1000, 1001, 2000})) << "the last of each, in order";
+  push(2001, Event::Kind::kPathChanged);
+  push(2002, Event::Kind::kPathChanged);
+  EXPECT_EQ(one->inbox.pending(), 2u) << "there is room again";
+}
+
 TEST_F(EventQueuesTest, SessionsTakeTurns) {
   for (std::uint64_t i = 0; i < 3; ++i) queues.push_event(*one, numbered(10 + i));
   queues.push_event(*other, numbered(20));

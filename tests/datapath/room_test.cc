@@ -24,7 +24,7 @@ TEST(Room, WhatIsUnderWayIsBounded) {
   EXPECT_EQ(room.under_way(), 3u);
   room.end(60);
   EXPECT_EQ(room.take(60, kLimits), Full::kNo);
-  for (const std::uint64_t bytes : {40, 0, 60}) room.end(bytes);
+  for (const std::uint64_t bytes : {40U, 0U, 60U}) room.end(bytes);
   EXPECT_EQ(room.under_way(), 0u);
   EXPECT_EQ(room.take(101, kLimits), Full::kNo) << "alone it passes, however large";
   EXPECT_EQ(room.take(1, kLimits), Full::kBytes);

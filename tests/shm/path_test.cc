@@ -56,6 +56,16 @@ class ShmPathMeeting : public testing::Test {
       waiting.push_back(std::move(*next));
     }
   }
+  [[nodiscard]] Context context_at(const Place& place) {
+    return {.config = config_,
+            .place = place,
+            .clock = clock_,
+            .grants = reader_,
+            .reads = reads_,
+            .arenas = arenas_,
+            .traffic = traffic_,
+            .socket = kNumber};
+  }
   [[nodiscard]] bool says(std::string_view part) const {
     return told_.down && told_.down->message().find(part) != std::string::npos;
   }
@@ -70,14 +80,7 @@ class ShmPathMeeting : public testing::Test {
   PulledReads reads_;
   OwnArenas arenas_;
   datapath::Traffic traffic_;
-  Context context_{.config = config_,
-                   .place = place_,
-                   .clock = clock_,
-                   .grants = reader_,
-                   .reads = reads_,
-                   .arenas = arenas_,
-                   .traffic = traffic_,
-                   .socket = kNumber};
+  Context context_ = context_at(place_);
   Told told_;
   const datapath::PathConfig active_{
       .role = datapath::PathRole::kActive, .peer_host = {}, .local_host = {}, .events = &told_};
@@ -101,14 +104,7 @@ TEST_F(ShmPathMeeting, WithoutADescriptorItEndsAtOnceAndNamesTheLimit) {
 
 TEST_F(ShmPathMeeting, WhereTheDirectoryIsNoneItEndsAtOnce) {
   const Place elsewhere{.directory = "/proc/self/exe", .number = 1};
-  Context context{.config = config_,
-                  .place = elsewhere,
-                  .clock = clock_,
-                  .grants = reader_,
-                  .reads = reads_,
-                  .arenas = arenas_,
-                  .traffic = traffic_,
-                  .socket = kNumber};
+  Context context = context_at(elsewhere);
   ShmPath path(context, active_);
   dial_by(path);
   ASSERT_TRUE(told_.down);

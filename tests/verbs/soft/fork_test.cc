@@ -124,6 +124,16 @@ void send_one(Endpoint& a, Endpoint& b) {
 
 constexpr unsigned kChildSeconds = 20;  // more than it needs: what still runs then hangs
 
+/// Its exit status.
+int child_that_closes(std::unique_ptr<Endpoint>& a, std::unique_ptr<Endpoint>& b) {
+  return in_child([&] {
+    ::alarm(kChildSeconds);
+    a.reset();
+    b.reset();
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+}
+
 TEST(Fork, AChildThatClosesItsCopiesLeavesTheParentItsEvents) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "under ThreadSanitizer the child of a process with threads cannot close its device, which joins one";
@@ -134,13 +144,7 @@ TEST(Fork, AChildThatClosesItsCopiesLeavesTheParentItsEvents) {
   impl(b->context).async_events().push({.element = {.qp = b->qp}, .event_type = IBV_EVENT_COMM_EST});
   ASSERT_EQ(ibv_req_notify_cq(b->cq, 0), 0);
   send_one(*a, *b);
-  EXPECT_EQ(in_child([&] {
-              ::alarm(kChildSeconds);
-              a.reset();
-              b.reset();
-              return testing::Test::HasFailure() ? 1 : 0;
-            }),
-            0);
+  EXPECT_EQ(child_that_closes(a, b), 0);
   ASSERT_TRUE(readable(b->channel->fd));
   ibv_cq* cq = nullptr;
   void* user = nullptr;
@@ -181,13 +185,7 @@ TEST(Fork, AChildDoesNotWaitForAPollOfTheParents) {
     ibv_end_poll(extended);
   });
   polling.get_future().wait();
-  EXPECT_EQ(in_child([&] {
-              ::alarm(kChildSeconds);
-              a.reset();
-              b.reset();
-              return testing::Test::HasFailure() ? 1 : 0;
-            }),
-            0);
+  EXPECT_EQ(child_that_closes(a, b), 0);
   forked.set_value();
   poller.join();
 }

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/gpu/handle_numbers.h"
+
 namespace fairlead::gpu::testing {
 namespace {
 
@@ -19,17 +21,7 @@ CudaDouble* g_double = nullptr;
 thread_local std::vector<CuContext> t_contexts;
 thread_local int t_capture_mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL, as it is unless somebody says otherwise
 
-// NOLINTBEGIN(performance-no-int-to-ptr): handles are numbers
-CuContext context_of(int ordinal) { return reinterpret_cast<CuContext>(static_cast<std::uintptr_t>(0x100 + ordinal)); }
-template <typename Handle>
-Handle handle_of(std::uint64_t number) {
-  return reinterpret_cast<Handle>(static_cast<std::uintptr_t>(number));
-}
-// NOLINTEND(performance-no-int-to-ptr)
-template <typename Handle>
-std::uint64_t number_of(Handle handle) {
-  return reinterpret_cast<std::uintptr_t>(handle);
-}
+CuContext context_of(int ordinal) { return handle_of<CuContext>(static_cast<std::uint64_t>(0x100 + ordinal)); }
 
 std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 

@@ -7,22 +7,27 @@
 #include <utility>
 
 #include "tests/gpu/cuda_double.h"
+#include "tests/gpu/handle_numbers.h"
 
 namespace fairlead::gpu::testing {
 namespace {
 
-template <typename Handle>
-Handle handle_of(std::uint64_t number) {
-  return reinterpret_cast<Handle>(static_cast<std::uintptr_t>(number));  // NOLINT(performance-no-int-to-ptr)
-}
-template <typename Handle>
-std::uint64_t number_of(Handle handle) {
-  return reinterpret_cast<std::uintptr_t>(handle);
-}
-
 std::size_t aligned(std::size_t at, std::size_t bytes) {
   const std::size_t alignment = std::min<std::size_t>(bytes, 8);
   return (at + alignment - 1) / alignment * alignment;
+}
+
+/// A session's memory is cleared as a whole and hardly used: to take its pages away is to clear them.
+void set(std::byte* at, unsigned char value, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t before = std::min(bytes, -reinterpret_cast<std::uintptr_t>(at) % kPage);
+  const std::size_t whole = (bytes - before) / kPage * kPage;
+  if (value != 0 || whole == 0 || ::madvise(at + before, whole, MADV_REMOVE) != 0) {
+    std::memset(at, value, bytes);
+    return;
+  }
+  std::memset(at, 0, before);
+  std::memset(at + before + whole, 0, bytes - before - whole);
 }
 
 constexpr std::uint64_t kFirstContext = 0x10000;
@@ -158,14 +163,14 @@ struct CudaDouble::WorkCalls {
     const CuContext context = stack().back();
     if (self().memory_of(context, to, bytes) == nullptr) return CuResult::kInvalidValue;
     if (stream == nullptr) {
-      std::memset(self().memory_of(context, to, bytes), value, bytes);
+      set(self().memory_of(context, to, bytes), value, bytes);
       return result;
     }
     self().put(stream, [=] {
       const std::lock_guard inner(self().mutex_);
       std::byte* const target = self().memory_of(context, to, bytes);
       if (target == nullptr) return CuResult::kIllegalAddress;
-      std::memset(target, value, bytes);
+      set(target, value, bytes);
       return CuResult::kSuccess;
     });
     return result;

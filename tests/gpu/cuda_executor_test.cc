@@ -321,12 +321,13 @@ TEST_F(CudaRange, BeginsWhereTheClientWishes) {
   use(fed.welcome.range_base);
   fed.end();
   *free = wire::LocalRange();
-  // What is free may be taken by anybody who maps memory meanwhile, a sanitizer above all: then there is another.
+  // What is free may be taken by anybody who maps memory meanwhile, a sanitizer above all, which takes megabytes for
+  // each thread: then there is another.
   for (int tries = 0; tries < 100; ++tries) {
     ASSERT_TRUE(fed.greet(kHello, {kRange / 2 + 1, wish}));
     if (fed.welcome.range_base == wish) break;
     fed.end();
-    wish = wire::LocalRange::reserve(64 * kRange)->base() + 32 * kRange;  // who comes takes from above
+    wish = wire::LocalRange::reserve(2048 * kRange)->base() + 1024 * kRange;  // who comes takes from above
   }
   ASSERT_EQ(fed.welcome.range_base, wish);
   EXPECT_EQ(fed.welcome.range_bytes, kRange / 2 + 256);

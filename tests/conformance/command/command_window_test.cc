@@ -66,7 +66,7 @@ class CommandWindows : public CommandPair {
     for (bool goes_on = true; goes_on;) {
       auto to = std::make_unique<std::vector<std::byte>>(kBytes);
       goes_on = channel.copy_out(*to, memory, 0) && channel.synchronize(kPatience).ok();
-      std::ranges::fill(*to, std::byte{0xcc});
+      set_all(*to, std::byte{0xcc});
       if (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       EXPECT_TRUE(are_all(*to, std::byte{0xcc}));
     }
@@ -77,7 +77,7 @@ class CommandWindows : public CommandPair {
     std::vector<std::byte> seen(bytes.size());
     must(channel.copy_out(seen, memory, 0));
     expect_fine(channel);
-    if (seen != bytes) ADD_FAILURE() << "from byte " << std::ranges::mismatch(seen, bytes).in1 - seen.begin();
+    if (!are_same(seen, bytes)) ADD_FAILURE() << "from byte " << std::ranges::mismatch(seen, bytes).in1 - seen.begin();
   }
 };
 
@@ -87,7 +87,7 @@ TEST_P(CommandWindows, LargeCopiesAreWritten) {
     std::vector<std::byte> from = pattern(kBytes, i);
     const std::vector<std::byte> same = from;
     must(channel.copy_in(memory, 0, from));
-    std::ranges::fill(from, std::byte{0xcc});  // it is ours again
+    set_all(from, std::byte{0xcc});  // it is ours again
     expect_there(channel, memory, same);
   }
   EXPECT_EQ(written(), is_written() ? 5 * kBytes - 5 * 12 : 0u) << "the last piece of each is 12 bytes, in its record";
@@ -231,7 +231,7 @@ TEST_P(CommandWindows, WhenAWaitHasFailedNothingIsWrittenAnyMore) {
     std::vector<std::byte> to(kThere + (512 << 10));
     const Result<std::uint64_t> last = channel.copy_out(to, memory, 0);
     EXPECT_EQ(channel.wait(last ? *last : channel.last()).code(), Code::kAborted);
-    std::ranges::fill(to, std::byte{0xcc});
+    set_all(to, std::byte{0xcc});
     ASSERT_TRUE(channel.recover().ok());
     expect_fine(channel);  // whatever was on its way has come
     EXPECT_TRUE(are_all(to, std::byte{0xcc})) << i;
@@ -261,7 +261,7 @@ TEST_P(CommandWindows, ManyThreadsCopyBothWaysAndFail) {
         wrong += !channel.wait(last).ok() || !are_same(to, std::span(from).first(bytes));
         (void)channel.copy_out(to, memory, kThere - bytes / 2);
         wrong += channel.synchronize().code() != Code::kAborted;
-        std::ranges::fill(to, std::byte{0xcc});
+        set_all(to, std::byte{0xcc});
         wrong += !channel.recover().ok() || !channel.synchronize().ok();
         late += !are_all(to, std::byte{0xcc});
       }

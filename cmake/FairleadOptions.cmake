@@ -20,6 +20,13 @@ option(FAIRLEAD_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(FAIRLEAD_BENCH "Build the Google Benchmark programs" ${PROJECT_IS_TOP_LEVEL})
 option(FAIRLEAD_TOGETHER "In releases, compile as one what each small message goes through" ON)
 set(FAIRLEAD_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
+# What sources include is more than half of what compiling them takes; all else is built a source at a time, so that each
+# is known to stand by itself.
+set(batches OFF)
+if(FAIRLEAD_SANITIZE)
+  set(batches ON)
+endif()
+option(FAIRLEAD_BATCHES "Compile eight sources as one; those that may not are APART" ${batches})
 if(FAIRLEAD_TESTS AND NOT FAIRLEAD_PROGRAMS)
   message(FATAL_ERROR "FAIRLEAD_TESTS needs FAIRLEAD_PROGRAMS: the tests run the programs")
 endif()

@@ -1,9 +1,21 @@
 # How a folder declares what it holds.
 
-# fairlead_library(NAME [PACKET_PATH] SOURCES a.cc b.cc [PUBLIC dep...] [PRIVATE dep...])
+# fairlead_in_batches(NAME a.cc...): where FAIRLEAD_BATCHES is on, the sources of NAME are compiled eight at a time, but
+# those that are given: a name of their own (in a namespace without one) is also another's.
+function(fairlead_in_batches name)
+  if(FAIRLEAD_BATCHES)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
+# fairlead_library(NAME [PACKET_PATH] [SINGLY] SOURCES a.cc b.cc [APART b.cc...] [PUBLIC dep...] [PRIVATE dep...])
 function(fairlead_library name)
-  cmake_parse_arguments(ARG "PACKET_PATH" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "PACKET_PATH;SINGLY" "" "SOURCES;APART;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
+  if(NOT ARG_SINGLY)
+    fairlead_in_batches(${name} ${ARG_APART})
+  endif()
   # libfairlead is made of these, and shows what FAIRLEAD_EXPORT is on.
   set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(${name} PUBLIC fairlead_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
@@ -64,14 +76,15 @@ if(FAIRLEAD_SANITIZE MATCHES undefined)
   list(APPEND FAIRLEAD_TEST_OPTIONS -fno-sanitize=undefined)  # a fifth of the rest; what they test keeps it
 endif()
 
-# fairlead_test(NAME SOURCES a_test.cc [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN]
+# fairlead_test(NAME SOURCES a_test.cc [APART a_test.cc...] [LINK dep...] [LABELS unit|conformance|integration] [TIMEOUT s] [NO_MAIN]
 #               [ALONE] [OPTIMIZED])
 # One program per folder under test, one ctest entry per program: process starts are what a sanitizer run pays for.
 # Labels: unit and conformance run under TSan too; integration runs in release and ASan. ALONE: no other test runs
 # meanwhile, for one that measures. OPTIMIZED: its own sources do the work.
 function(fairlead_test name)
-  cmake_parse_arguments(ARG "ALONE;NO_MAIN;OPTIMIZED" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE;NO_MAIN;OPTIMIZED" "TIMEOUT" "SOURCES;APART;LINK;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  fairlead_in_batches(${name} ${ARG_APART})
   if(ARG_NO_MAIN)
     target_link_libraries(${name} PRIVATE fairlead_flags ${ARG_LINK} GTest::gmock)
   else()
@@ -98,6 +111,18 @@ function(fairlead_test name)
   if(ARG_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
+endfunction()
+
+# fairlead_test_library(NAME SOURCES a.cc [LINK dep...]): what several test programs stand on.
+function(fairlead_test_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC fairlead_flags ${ARG_LINK} GTest::gmock)
+  # Position-independent as programs are, not as libraries: so are the headers that were read beforehand.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE ${FAIRLEAD_TEST_OPTIONS} -fPIE)
+  target_precompile_headers(${name} REUSE_FROM fairlead_test_headers)
+  fairlead_in_batches(${name})
 endfunction()
 
 # What nearly every test includes takes longer to read than most tests take to compile, so it is read once.

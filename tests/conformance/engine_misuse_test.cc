@@ -178,8 +178,12 @@ TEST_F(EngineMisuse, LookingUp) {
   expect_error(peer.lookup(std::string(2000, 'n')), Code::kInvalidArgument, "2000");
   expect_error(peer.list(std::string(2000, 'n')), Code::kInvalidArgument, "2000");
   expect_error(peer.lookup("nothing", kPatience), Code::kNotFound, "'nothing'");
-  expect_error(peer.lookup("region", nanoseconds(-1)), Code::kDeadlineExceeded, "in time");
-  expect_error(peer.lookup("region", nanoseconds::min()), Code::kDeadlineExceeded, "in time");
+  // An answer that came before anybody looked is taken all the same, so who is put off meanwhile asks again.
+  for (const nanoseconds over : {nanoseconds(-1), nanoseconds::min()}) {
+    Result<RemoteMemory> found = peer.lookup("region", over);
+    for (int tries = 0; found && tries < 100; ++tries) found = peer.lookup("region", over);
+    expect_error(found, Code::kDeadlineExceeded, "in time");
+  }
   EXPECT_TRUE(peer.lookup("region", nanoseconds::max()));
   EXPECT_TRUE(peer.list("nothing", kPatience)->empty());
 }

@@ -59,7 +59,7 @@ class CommandSimulation : public testing::Test {
 TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
   const std::uint64_t first = from_environment("FAIRLEAD_SIMULATION_SEED", 1);
   std::uint64_t plans = from_environment("FAIRLEAD_SIMULATION_SCHEDULES", 1000);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __SANITIZE_ADDRESS__
   plans = (plans + 19) / 20;
 #endif
   CommandOutcome sum;
@@ -97,7 +97,7 @@ TEST_F(CommandSimulation, WhateverIsKilledTheResultIsTheSameOrIsSaidToBeNone) {
 TEST_F(CommandSimulation, ProgramsGoOnWhereverTheirConnectionsAreDropped) {
   const std::uint64_t first = from_environment("FAIRLEAD_SIMULATION_SEED", 1);
   std::uint64_t plans = from_environment("FAIRLEAD_SIMULATION_SCHEDULES", 300);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __SANITIZE_ADDRESS__
   plans = (plans + 9) / 10;
 #endif
   CommandOutcome sum;

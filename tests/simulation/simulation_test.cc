@@ -41,7 +41,7 @@ void run(bool survivable, std::uint64_t schedules) {
   if (std::getenv("FAIRLEAD_SIMULATION_LOG") == nullptr) set_log_level(LogLevel::kOff);
   const std::uint64_t first = from_environment("FAIRLEAD_SIMULATION_SEED", 1);
   schedules = from_environment("FAIRLEAD_SIMULATION_SCHEDULES", schedules);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __SANITIZE_ADDRESS__
   schedules = (schedules + 19) / 20;
 #endif
   Outcome sum;

@@ -204,8 +204,7 @@ Status list(Session& session, const Options& options) {
   Json::Array out;
   for (const ModelSummary& model : models->models) {
     out.push_back(Json::Object{{"name", model.name}, {"tensors", model.tensors}, {"bytes", model.bytes}});
-    console.line(fmt::format("{}  {} tensors, {}", model.name, model.tensors,
-                             bench::format_bytes(static_cast<double>(model.bytes))));
+    console.line(fmt::format("{}  {} tensors, {}", model.name, model.tensors, bench::format_bytes(model.bytes)));
   }
   if (models->models.empty()) console.line("no models");
   if (options.json.empty()) return {};

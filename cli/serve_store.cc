@@ -81,7 +81,7 @@ Status load_models(ModelDisk& disk, ModelStore& store, ServeCounters& counters, 
   }
   if (!files->empty()) {
     console.line(fmt::format("{} models of {} loaded and verified in {:.1f} s", store.count(),
-                             bench::format_bytes(static_cast<double>(bytes)), watch.seconds()));
+                             bench::format_bytes(bytes), watch.seconds()));
   }
   return {};
 }

@@ -10,10 +10,8 @@
 namespace fairlead::cli {
 namespace {
 
+using bench::format_bytes;
 using bench::Json;
-
-std::string human(double bytes) { return bench::format_bytes(bytes); }
-std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
 
 /// Of a server that was there before this program: its names are of its clients' making.
 std::string shown(const std::string& text, std::size_t most) {
@@ -36,10 +34,10 @@ std::string head(const std::string& where, const ServerReading& server) {
                   duration(server.up_seconds));
   text += fmt::format("{} sessions so far, {} lost; {} paths replaced, {} by another transport; {} registered",
                       server.sessions, server.sessions_lost, server.recoveries, server.failovers,
-                      human(server.registered_bytes));
+                      format_bytes(server.registered_bytes));
   if (server.model_bytes_limit != 0) {
-    text +=
-        fmt::format("; models and pushes take {} of {}", human(server.model_bytes), human(server.model_bytes_limit));
+    text += fmt::format("; models and pushes take {} of {}", format_bytes(server.model_bytes),
+                        format_bytes(server.model_bytes_limit));
   }
   return text + "\n";
 }
@@ -49,8 +47,8 @@ std::string transports(const ServerReading& server) {
                                  "paths", "lost", "in/s", "out/s", "requests/s", "in flight", "sent again");
   for (const TransportReading& each : server.transports) {
     text += fmt::format("{:<20} {:>4} {:>6} {:>6} {:>12} {:>12} {:>12.0f} {:>10} {:>10}\n", shown(each.transport, 20),
-                        each.lane, each.paths, each.paths_lost, human(each.received), human(each.sent), each.posted,
-                        each.in_flight, each.retransmissions);
+                        each.lane, each.paths, each.paths_lost, format_bytes(each.received), format_bytes(each.sent),
+                        each.posted, each.in_flight, each.retransmissions);
   }
   const auto unseen = [](const TransportReading& each) { return each.transport.starts_with("verbs"); };
   if (std::ranges::any_of(server.transports, unseen)) {
@@ -69,7 +67,7 @@ std::string clients(const ServerReading& server) {
       does += fmt::format(", {:.0f} %", 100 * static_cast<double>(each.arrived) / static_cast<double>(each.bytes));
     }
     text += fmt::format("{:<24} {:<16} {:<16} {:<32} {:>12}\n", shown(each.name, 24), shown(each.principal, 16),
-                        shown(each.transport, 16), shown(does, 32), human(each.received));
+                        shown(each.transport, 16), shown(does, 32), format_bytes(each.received));
   }
   return text;
 }
@@ -79,7 +77,7 @@ std::string models(const ServerReading& server) {
   std::string text = fmt::format("\n{:<40} {:<16} {:>8} {:>12}\n", "model", "owner", "tensors", "size");
   for (const ModelReading& each : server.models) {
     text += fmt::format("{:<40} {:<16} {:>8} {:>12}\n", shown(each.name, 40), shown(each.owner, 16), each.tensors,
-                        human(each.bytes));
+                        format_bytes(each.bytes));
   }
   return text;
 }
@@ -93,9 +91,9 @@ std::string tenants_table(const std::vector<TenantRates>& all) {
     const double failures = each.now.failures[0] + each.now.failures[1] + each.now.failures[2];
     text += fmt::format(
         "{:<20} {:>8.0f} {:>5.0f} {:>10} {:>8.0f} {:>12.0f} {:>12} {:>12} {:>5.0f}% {:>5.0f}% {:>8.0f} {:>7.0f}\n",
-        printable(each.name), each.now.sessions, each.now.away, bench::format_bytes(each.now.memory_bytes),
-        each.now.waiting, each.commands, bench::format_bytes(each.bytes_in), bench::format_bytes(each.bytes_out),
-        100 * each.busy, 100 * each.share, each.now.rejections, failures);
+        printable(each.name), each.now.sessions, each.now.away, format_bytes(each.now.memory_bytes), each.now.waiting,
+        each.commands, format_bytes(each.bytes_in), format_bytes(each.bytes_out), 100 * each.busy, 100 * each.share,
+        each.now.rejections, failures);
   }
   return text;
 }
@@ -106,8 +104,8 @@ std::string devices_table(const std::vector<TenantRates>& all) {
   for (const TenantRates& each : all) {
     const double failures = each.now.failures[0] + each.now.failures[1] + each.now.failures[2];
     text += fmt::format("{:<20} {:>10} {:>12.0f} {:>12} {:>12} {:>5.0f}% {:>7.0f}\n", printable(each.name),
-                        bench::format_bytes(each.now.memory_bytes), each.commands, bench::format_bytes(each.bytes_in),
-                        bench::format_bytes(each.bytes_out), 100 * each.busy, failures);
+                        format_bytes(each.now.memory_bytes), each.commands, format_bytes(each.bytes_in),
+                        format_bytes(each.bytes_out), 100 * each.busy, failures);
   }
   return text;
 }

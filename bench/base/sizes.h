@@ -1,6 +1,7 @@
 // Sizes as people write them: "8", "4K", "1M", "2^20"; lists and ranges of them.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ Result<std::vector<std::uint64_t>> parse_size_list(std::string_view text, std::u
 
 /// "102.2 MB" (decimal, as throughput is), "117 B".
 [[nodiscard]] std::string format_bytes(double bytes);
+[[nodiscard]] std::string format_bytes(std::integral auto bytes) { return format_bytes(static_cast<double>(bytes)); }
 /// "8", "4K", "1M": the shortest exact form that parse_size reads.
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
 

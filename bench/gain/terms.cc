@@ -95,7 +95,7 @@ void find_link(SideFacts& side, std::string_view packet_io) {
 
 std::string buffer_text(std::optional<std::uint64_t> bytes) {
   if (!bytes) return "none";
-  return *bytes == 0 ? "not known" : format_bytes(static_cast<double>(*bytes));
+  return *bytes == 0 ? "not known" : format_bytes(*bytes);
 }
 std::string known(const std::string& text) { return text.empty() ? "not known" : text; }
 std::string known(std::uint64_t number) { return number == 0 ? "not known" : fmt::format("{}", number); }

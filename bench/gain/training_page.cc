@@ -93,7 +93,7 @@ std::string method(const TrainingReport& report) {
   add(items, "<li>{}</li>\n", page_text(words_of(report)));
   add(items, "<li>The model: {}</li>\n", page_text(plan.training.model.source));
   add(items, "<li>Gradients of {}, fused up to {}, {}; {} samples a rank and step that is not scaled</li>\n",
-      to_string(plan.training.dtype), format_bytes(static_cast<double>(step.fusion_bytes)),
+      to_string(plan.training.dtype), format_bytes(step.fusion_bytes),
       step.overlap ? "summed while later ones are computed" : "summed when all are known", plan.batch);
   add(items,
       "<li>{} quads of four blocks of {} step{}, ABBA or BAAB in random order (seed {}); every element of every sum "

@@ -54,8 +54,7 @@ std::string words_of(const TrainingReport& report) {
   const TrainingGainPlan& plan = report.plan;
   return fmt::format("{}{}: {} of gradients, {:.1f} ms to compute them (given, not measured), {} ranks",
                      plan.training.model.name, plan.scale == 1 ? "" : fmt::format(" scaled by {:g}", plan.scale),
-                     format_bytes(static_cast<double>(plan.gradient_bytes())), plan.training.step.compute_seconds * 1e3,
-                     report.ranks);
+                     format_bytes(plan.gradient_bytes()), plan.training.step.compute_seconds * 1e3, report.ranks);
 }
 
 std::string words_of(const TrainingReport& report, const TrainingSide& side) {

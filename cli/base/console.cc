@@ -75,16 +75,14 @@ void Progress::update(std::uint64_t bytes) {
   if (console_.shows_bars()) {
     if (now - drawn_ < std::chrono::milliseconds(100)) return;
     drawn_ = now;
-    console_.bar(part,
-                 fmt::format("{:3.0f} %  {} of {}, {}/s", 100 * part, bench::format_bytes(static_cast<double>(bytes)),
-                             bench::format_bytes(static_cast<double>(total_)), rate));
+    console_.bar(part, fmt::format("{:3.0f} %  {} of {}, {}/s", 100 * part, bench::format_bytes(bytes),
+                                   bench::format_bytes(total_), rate));
     return;
   }
   const auto quarter = static_cast<std::uint64_t>(4 * part);
   if (quarter == quarter_) return;
   quarter_ = quarter;
-  console_.line(
-      fmt::format("{:.0f} % of {}, {}/s", 100 * part, bench::format_bytes(static_cast<double>(total_)), rate));
+  console_.line(fmt::format("{:.0f} % of {}, {}/s", 100 * part, bench::format_bytes(total_), rate));
 }
 
 }  // namespace fairlead::cli

@@ -107,9 +107,8 @@ void show(const bench::Trace& trace, const bench::TraceSample& sample, Console& 
   const bench::TraceTotals totals = totals_of(trace);
   console.line(sample.path);
   console.line(fmt::format("{}: {} calls on {} streams, {} of them blocking; {} out, {} back", trace.name,
-                           trace.records.size(), totals.streams, totals.blocking,
-                           bench::format_bytes(static_cast<double>(totals.bytes_out)),
-                           bench::format_bytes(static_cast<double>(totals.bytes_back))));
+                           trace.records.size(), totals.streams, totals.blocking, bench::format_bytes(totals.bytes_out),
+                           bench::format_bytes(totals.bytes_back)));
   if (sample.remote.empty()) return console.line("interrupted before the first replay was over");
   const auto line = [&console](std::string_view where, const bench::TraceSpread& spread) {
     console.line(fmt::format("{:<7} p50 {:.1f} us, {:.1f} to {:.1f}", where, static_cast<double>(spread.p50) / 1e3,

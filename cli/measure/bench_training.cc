@@ -50,8 +50,7 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
   console.line(fmt::format(
       "{}: {} of gradients in {}, {} ranks, {} samples a step and rank, {:.1f} ms to compute them (given, not "
       "measured)",
-      model.name,
-      bench::format_bytes(static_cast<double>(model.parameters() * element_size(options.training.plan.dtype))),
+      model.name, bench::format_bytes(model.parameters() * element_size(options.training.plan.dtype)),
       options.training.dtype, group.size(), options.training.batch, options.training.compute_seconds * 1e3));
   console.line(fmt::format("a step {:.1f} ms, {:.1f} to {:.1f}, of {}: {:.1f} {}s/s, efficiency {:.3f}",
                            figures.step * 1e3, *least * 1e3, *most * 1e3, times.step_seconds.size(),

@@ -12,6 +12,9 @@
 #include "memreg/limits.h"
 
 namespace fairlead::cli {
+
+using bench::format_bytes;
+
 namespace {
 
 constexpr std::uint64_t kModelBytes = 4096;  // what a model takes at least
@@ -43,8 +46,6 @@ Result<Publication> publish(Engine* engine, const Model& model, Access access, c
   }
   return names;
 }
-
-std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
 
 }  // namespace
 
@@ -144,27 +145,29 @@ Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const 
   if (of_pusher != nullptr && *of_pusher > reservation.bytes_ && (bytes > limit || *of_pusher > limit - bytes)) {
     return {Code::kUnavailable,
             fmt::format("no room for model {} of {}: '{}' is pushing {} already, of {} at once; try again later{}",
-                        name, human(reservation.bytes_ + bytes), pusher, human(*of_pusher), human(limit), remedy)};
+                        name, format_bytes(reservation.bytes_ + bytes), pusher, format_bytes(*of_pusher),
+                        format_bytes(limit), remedy)};
   }
   if (bytes > limit || reservation.bytes_ > limit - bytes) {
     if (own) {
       return {Code::kResourceExhausted,
               fmt::format("model {} is larger than the quota of '{}', {}: raise that in the file of --quotas", name,
-                          pusher, human(limit))};
+                          pusher, format_bytes(limit))};
     }
     return {Code::kResourceExhausted,
             max_push_ < max_bytes_
                 ? fmt::format("model {} is larger than the {} that one client may push here; raise it with --max-push",
-                              name, human(limit))
+                              name, format_bytes(limit))
                 : fmt::format("model {} is larger than this server's memory limit of {}; raise it with --max-bytes",
-                              name, human(limit))};
+                              name, format_bytes(limit))};
   }
   const std::uint64_t others = pushing_.load(std::memory_order_relaxed) - reservation.bytes_;
   if (others > max_bytes_ - bytes - reservation.bytes_) {
-    return {Code::kUnavailable,
-            fmt::format("no room for model {} of {}: pushes under way hold {} of this server's limit of {}; try again "
-                        "later, or raise it with --max-bytes",
-                        name, human(reservation.bytes_ + bytes), human(others), human(max_bytes_))};
+    return {
+        Code::kUnavailable,
+        fmt::format("no room for model {} of {}: pushes under way hold {} of this server's limit of {}; try again "
+                    "later, or raise it with --max-bytes",
+                    name, format_bytes(reservation.bytes_ + bytes), format_bytes(others), format_bytes(max_bytes_))};
   }
   reservation.store_ = this;
   reservation.pusher_ = pusher;
@@ -245,7 +248,7 @@ Result<std::vector<ModelStore::KeptList::iterator>> ModelStore::find_room(const 
         Code::kResourceExhausted,
         fmt::format("model {} takes {} with what describes it, and the quota of '{}' is {}: raise that in the "
                     "file of --quotas",
-                    model.name, human(charge), model.owner, human(quota.bytes)));
+                    model.name, format_bytes(charge), model.owner, format_bytes(quota.bytes)));
   }
   Share& own = shares[model.owner];
   while (own.bytes > quota.bytes || own.models > quota.models) let_go(own);
@@ -259,7 +262,8 @@ Result<std::vector<ModelStore::KeptList::iterator>> ModelStore::find_room(const 
       return Status(Code::kResourceExhausted,
                     fmt::format("no room for model {} of {}: it would take more of this server's {} than an equal "
                                 "share, and the models of others hold {}; raise --max-bytes",
-                                model.name, human(model.size), human(max_bytes_), human(all.bytes - most->bytes)));
+                                model.name, format_bytes(model.size), format_bytes(max_bytes_),
+                                format_bytes(all.bytes - most->bytes)));
     }
     let_go(*most);
   }

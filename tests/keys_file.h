@@ -11,6 +11,9 @@
 
 namespace fairlead::test {
 
+/// A principal's line, whose key is 64 of that digit.
+inline std::string keys_line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
+
 class KeysFile {
  public:
   explicit KeysFile(const std::string& text) {

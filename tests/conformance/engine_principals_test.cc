@@ -10,8 +10,6 @@ namespace {
 using test::KeysFile;
 using testing::HasSubstr;
 
-std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
-
 class EnginePrincipals : public testing::TestWithParam<Way>, public EnginePair {
  protected:
   void start_as(const std::string& principal, const std::function<void(EngineConfig&)>& change = [](EngineConfig&) {}) {
@@ -44,7 +42,7 @@ class EnginePrincipals : public testing::TestWithParam<Way>, public EnginePair {
     return all;
   }
 
-  KeysFile keys_{line("trainer", '1') + line("store", '2')};
+  KeysFile keys_{test::keys_line("trainer", '1') + test::keys_line("store", '2')};
 };
 
 TEST_P(EnginePrincipals, SeeAndReachWhatIsPublishedForThem) {
@@ -89,7 +87,7 @@ TEST_P(EnginePrincipals, StrangersAndForgersAreRefused) {
     EXPECT_THAT(refused.message(), HasSubstr("takes no anonymous peers"));
   }
   {
-    const KeysFile wrong(line("trainer", '3'));
+    const KeysFile wrong(test::keys_line("trainer", '3'));
     EngineConfig config = client_config("trainer");
     config.keys_file = wrong.path();
     auto [engine, session] = another(config);
@@ -133,7 +131,7 @@ TEST_P(EnginePrincipals, AreKnownByWhatTheKeysFileSaysNow) {
   EXPECT_EQ(peer.state(), PeerState::kReady);
 
   // One is gone, one stays, one is new.
-  std::ofstream(keys_.path()) << line("store", '2') + line("late", '3');
+  std::ofstream(keys_.path()) << test::keys_line("store", '2') + test::keys_line("late", '3');
   ASSERT_TRUE(server->reload_keys().ok());
   Event end;
   while ((end = peer.next_event(kPatience)).kind != Event::Kind::kClosed && end.kind != Event::Kind::kNone) {
@@ -150,7 +148,7 @@ TEST_P(EnginePrincipals, AreKnownByWhatTheKeysFileSaysNow) {
   EXPECT_EQ(again.wait_ready(kPatience).code(), Code::kPermissionDenied);
 
   // The same name with another key is somebody else.
-  std::ofstream(keys_.path()) << line("store", '4') + line("late", '3');
+  std::ofstream(keys_.path()) << test::keys_line("store", '4') + test::keys_line("late", '3');
   ASSERT_TRUE(server->reload_keys().ok());
   EXPECT_FALSE(as_store.lookup("r", kPatience));
   EXPECT_EQ(as_newcomer.state(), PeerState::kReady);
@@ -168,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, EnginePrincipals, testing::ValuesIn(ways()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(EngineKeys, AreAskedForWhereTheyAreNeeded) {
-  const KeysFile keys(line("trainer", '1'));
+  const KeysFile keys(test::keys_line("trainer", '1'));
   const auto words = [](const std::function<void(EngineConfig&)>& change) {
     EngineConfig config = config_for({"tcp", "tcp"});
     change(config);

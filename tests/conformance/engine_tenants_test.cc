@@ -27,8 +27,6 @@ namespace control = datapath::control;
 using test::KeysFile;
 using testing::HasSubstr;
 
-std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
-
 /// A server, and sessions of "trainer" (client, peer) and "store" (thief, as_thief) with it.
 class EngineTenants : public testing::TestWithParam<Way>, public EnginePair {
  protected:
@@ -84,7 +82,7 @@ class EngineTenants : public testing::TestWithParam<Way>, public EnginePair {
     EXPECT_EQ(std::ranges::count(memory.bytes(), std::byte{0x5a}), std::ptrdiff_t{kBytes}) << "nothing was written";
   }
 
-  KeysFile keys_{line("trainer", '1') + line("store", '2')};
+  KeysFile keys_{test::keys_line("trainer", '1') + test::keys_line("store", '2')};
   std::optional<Engine> thief;
   Peer as_thief;
   Memory memory;  // the server's

@@ -82,10 +82,8 @@ class CommandTenants : public CommandPair {
     EXPECT_EQ(bytes[63], std::byte{9});
   }
 
-  static std::string line(const std::string& name, char digit) { return name + " " + std::string(64, digit) + "\n"; }
-
   std::uint64_t device_bytes = std::uint64_t{16} << 20;  // what a session may have of it
-  test::KeysFile keys_{line("trainer", '1') + line("store", '2') + line("guest", '3')};
+  test::KeysFile keys_{test::keys_line("trainer", '1') + test::keys_line("store", '2') + test::keys_line("guest", '3')};
 
  private:
   std::vector<Engine> engines_;

@@ -154,8 +154,7 @@ size_t fairlead_engine_peers(const fairlead_engine* engine, fairlead_peer** peer
     const std::size_t there = all.size();
     if (peers == nullptr) return there;
     if (all.size() > room) all.resize(room);
-    (void)hand_over_all(Result(std::move(all)), peers);
-    return there;
+    return hand_over_all(Result(std::move(all)), peers).ok() ? there : 0;
   });
 }
 

@@ -13,9 +13,10 @@
 #include "cli/push_server.h"
 
 namespace fairlead::cli {
-namespace {
 
-std::string human(std::uint64_t bytes) { return bench::format_bytes(static_cast<double>(bytes)); }
+using bench::format_bytes;
+
+namespace {
 
 // Of a push or a model that the store does not take.
 Refused no_room(const Status& status) {
@@ -32,8 +33,8 @@ void PushServer::handle(Client& client, PushBegin message) {
   if (Status status = check_model_name(message.model); !status.ok()) {
     return refuse(client, status, Refused::kMisbehaved);
   }
-  console_->line(
-      fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors, human(message.bytes)));
+  console_->line(fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors,
+                             format_bytes(message.bytes)));
   {
     const std::scoped_lock lock(mutex_);
     client.push = std::make_unique<Push>();
@@ -138,7 +139,7 @@ void PushServer::prepare_if_described(Client& client) {
     }
     hand_back(push);
     push.populate(settings_.populate, stop);
-    if (push.begin.sums) push.sum_arrivals(stop);
+    if (push.begin.sums && stop.stop_possible()) push.sum_arrivals(stop);  // in a thread: who waits tells of none
   });
 }
 
@@ -222,8 +223,8 @@ Status PushServer::keep(Push& push, Refused* why) {
   const Status named = disk == nullptr ? Status() : disk->name(std::move(push.draft), *push.model);
   for (const std::shared_ptr<const Model>& model : *dropped) {
     ++counters_->models_evicted;
-    console_->warning(
-        fmt::format("model {} of {} dropped: it made room for {}", model->name, human(model->bytes), push.begin.model));
+    console_->warning(fmt::format("model {} of {} dropped: it made room for {}", model->name,
+                                  format_bytes(model->bytes), push.begin.model));
     const Status removed = disk == nullptr ? Status() : disk->remove(*model);
     if (!removed.ok()) console_->error(removed);
   }
@@ -263,7 +264,7 @@ void PushServer::finish(Client& client) {
   const bool checked = push->model->entries.empty() || push->model->entries.front().crc;
   console_->line(fmt::format("{}: push of {}: {} tensors {}, {} failed, {} in {:.3f} s", client.who, push->begin.model,
                              result.verified, checked ? "verified" : "received without checksums", result.failed,
-                             human(push->model->bytes), push->seconds));
+                             format_bytes(push->model->bytes), push->seconds));
   if (Refused why = Refused::kOther; result.failed == 0) {
     if (Status kept = keep(*push, &why); !kept.ok()) {
       ++counters_->pushes_refused;

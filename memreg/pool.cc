@@ -8,8 +8,10 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
+#include <system_error>
 #include <utility>
 
+#include "base/system/no_thread.h"
 #include "base/system/numa.h"
 #include "fairlead/log.h"
 
@@ -80,7 +82,11 @@ void Pool::on_new_arena(const Arena& arena) {
   told_ = true;
   told_kind_ = arena.pages();
   if (options_.idle.count() > 0 && keeper_ == nullptr) {
-    keeper_ = std::make_unique<Keeper>(std::max(options_.idle / 2, std::chrono::milliseconds(1)), [this] { age(); });
+    try {
+      keeper_ = std::make_unique<Keeper>(std::max(options_.idle / 2, std::chrono::milliseconds(1)), [this] { age(); });
+    } catch (const std::system_error& error) {  // the next arena tries again
+      log(LogLevel::kWarning, "pool: what is idle is kept for now: " + no_thread("it", error).message());
+    }
   }
 }
 

@@ -13,8 +13,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "base/system/no_thread.h"
 #include "base/unique_fd.h"
 #include "fairlead/config.h"
 #include "metrics/port_range.h"
@@ -202,7 +204,11 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view hos
   if (!impl.stop) return Status(Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`");
   server->address_ = name_of(impl.listener.get());
   impl.content = {std::move(source), std::move(pages)};
-  impl.thread = std::thread([&impl] { impl.run(); });
+  try {
+    impl.thread = std::thread([&impl] { impl.run(); });
+  } catch (const std::system_error& refused) {
+    return no_thread("metrics", refused);
+  }
   return server;
 }
 

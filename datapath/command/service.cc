@@ -8,7 +8,9 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <system_error>
 
+#include "base/system/no_thread.h"
 #include "base/system/yielding_look.h"
 #include "datapath/command/bodies.h"
 #include "datapath/command/served_peers.h"
@@ -59,7 +61,7 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
                config.window_bytes != 0 ? &windows_ : nullptr) {}
   ~ServiceImpl() override { stop(); }
 
-  void start();
+  Status start();
   void stop() noexcept;
   [[nodiscard]] std::string listen_address() const { return engine_.listen_address(); }
   [[nodiscard]] Engine& engine() noexcept { return engine_; }
@@ -78,9 +80,14 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
 
 }  // namespace
 
-void ServiceImpl::start() {
-  thread_ = std::thread([this] { thread_main(); });
+Status ServiceImpl::start() {
+  try {
+    thread_ = std::thread([this] { thread_main(); });
+  } catch (const std::system_error& error) {
+    return no_thread("the service", error);
+  }
   ::pthread_setname_np(thread_.native_handle(), "fairlead-serve");
+  return {};
 }
 
 void ServiceImpl::stop() noexcept {
@@ -205,7 +212,7 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
     return wrong(fmt::format("longest_turn is {} ms, and must be above 0", config.longest_turn.count()));
   }
   auto impl = std::make_unique<ServiceImpl>(std::move(engine), config);
-  impl->start();
+  if (Status started = impl->start(); !started.ok()) return started;
   return Service(std::move(impl));
 }
 

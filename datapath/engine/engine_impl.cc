@@ -86,8 +86,9 @@ Status EngineImpl::open(Principals known) {
     if (!listening.ok()) return listening;
   }
   for (const auto& lane : lanes_) {
-    lane->start(weak_from_this(), listens && lane == lanes_.front() ? &listener_ : nullptr,
-                [this](UniqueFd connection) { least_loaded().enter(std::move(connection)); });
+    Status started = lane->start(weak_from_this(), listens && lane == lanes_.front() ? &listener_ : nullptr,
+                                 [this](UniqueFd connection) { least_loaded().enter(std::move(connection)); });
+    if (!started.ok()) return started;
   }
   commons_.placement.say();
   return {};

@@ -36,15 +36,16 @@ EngineLane::EngineLane(EngineCommons& commons, const LiveEngine& fork, std::size
       queues_(commons.config.lanes > 1 ? &commons.waiters : nullptr),
       lane_(*this, commons.config.progress, commons.config.spin, number) {}
 
-void EngineLane::start(std::weak_ptr<void> owner, Listener* listener, std::function<void(UniqueFd)> take) {
+Status EngineLane::start(std::weak_ptr<void> owner, Listener* listener, std::function<void(UniqueFd)> take) {
   owner_ = std::move(owner);
   listener_ = listener;
   take_ = std::move(take);
   transports_.begin_with([this](std::string_view name) { return commons_.placement.weight_of(name); });
   transports_.adopt();
   lane_.watch(control_epoll_.get());
-  lane_.start();
+  if (Status started = lane_.start(); !started.ok()) return started;
   commons_.placement.pin(lane_.number(), lane_.thread());
+  return {};
 }
 
 // ---- sessions ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <netdb.h>
 
+#include <system_error>
+
+#include "base/system/no_thread.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -27,19 +31,34 @@ Result<std::vector<std::string>> numeric_addresses(const std::string& host) {
 }  // namespace
 
 void Resolver::resolve(std::string host, Done done) {
+  Status no_thread;
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
     if (waiting_.size() < kMaxWaiting) {
       waiting_.push_back({std::move(host), std::move(done)});
-      if (threads_.size() < kMaxThreads && waiting_.size() > idle_) threads_.emplace_back([this] { work(); });
-      changed_.notify_one();
-      return;
+      no_thread = begin_thread();
+      if (no_thread.ok()) return changed_.notify_one();
+      done = std::move(waiting_.back().done);
+      waiting_.pop_back();
     }
   }
-  done(Status(Code::kResourceExhausted,
-              fmt::format("{} names wait to be resolved, the limit; the resolver is slow (see /etc/resolv.conf)",
-                          kMaxWaiting)));
+  done(!no_thread.ok() ? no_thread
+                       : Status(Code::kResourceExhausted,
+                                fmt::format("{} names wait to be resolved, the limit; the resolver is slow (see "
+                                            "/etc/resolv.conf)",
+                                            kMaxWaiting)));
+}
+
+/// If there are too few. ok: somebody will answer.
+Status Resolver::begin_thread() {
+  if (threads_.size() == kMaxThreads || waiting_.size() <= idle_) return {};
+  try {
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    if (threads_.empty()) return fairlead::no_thread("resolving names", error);
+  }
+  return {};
 }
 
 void Resolver::work() {

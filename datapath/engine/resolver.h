@@ -22,7 +22,8 @@ class Resolver {
   using Done = std::function<void(Result<std::vector<std::string>>)>;
 
   /// Calls `done` with the numeric addresses, in the system's order of preference and at least one, on another thread;
-  /// or with kNotFound and the system's reason. With kResourceExhausted at once, if too many wait. After stop(): never.
+  /// or with kNotFound and the system's reason. With kResourceExhausted at once, if too many wait, or
+  /// there is no thread to be had. After stop(): never.
   void resolve(std::string host, Done done);
   /// Waits for those that are under way; no more begin, and what waits is let go of.
   void stop();
@@ -32,6 +33,7 @@ class Resolver {
     std::string host;
     Done done;
   };
+  Status begin_thread();
   void work();
 
   std::mutex mutex_;  // guards what follows

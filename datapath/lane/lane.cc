@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "base/system/core_sharing.h"
+#include "base/system/no_thread.h"
 
 namespace fairlead::datapath {
 
@@ -58,12 +60,17 @@ Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::s
 
 Lane::~Lane() { stop(); }
 
-void Lane::start() {
-  if (mode_ == Progress::kApplication) return;
-  thread_ = std::thread([this] { thread_main(); });
+Status Lane::start() {
+  if (mode_ == Progress::kApplication) return {};
+  try {
+    thread_ = std::thread([this] { thread_main(); });
+  } catch (const std::system_error& error) {
+    return no_thread(fmt::format("lane {} of the engine", number_), error);
+  }
   // As long as the system allows, which is 15 characters.
   const std::string name = number_ == 0 ? "fairlead-lane" : "fairlead-lane" + std::to_string(number_);
   ::pthread_setname_np(thread_.native_handle(), name.c_str());
+  return {};
 }
 
 void Lane::stop() {

@@ -66,7 +66,7 @@ class Lane {
   /// Of its engine's, from 0.
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   /// Starts the lane's thread unless the mode is kApplication.
-  void start();
+  Status start();
   /// The thread, between start() and stop(), if there is one.
   [[nodiscard]] std::optional<std::thread::native_handle_type> thread() {
     return thread_.joinable() ? std::optional(thread_.native_handle()) : std::nullopt;

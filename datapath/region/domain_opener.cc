@@ -1,6 +1,10 @@
 #include "datapath/region/domain_opener.h"
 
+#include <system_error>
 #include <utility>
+
+#include "base/system/no_thread.h"
+#include "fairlead/log.h"
 
 namespace fairlead::datapath {
 
@@ -9,7 +13,11 @@ void DomainOpener::open(std::shared_ptr<DomainBook> book) {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
     waiting_.push_back(std::move(book));
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    try {
+      if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {  // the next book tries again; until then data goes by message
+      log(LogLevel::kWarning, "a domain stays closed for now: " + no_thread("it", error).message());
+    }
   }
   changed_.notify_one();
 }

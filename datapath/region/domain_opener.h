@@ -14,7 +14,8 @@ namespace fairlead::datapath {
 
 class DomainOpener {
  public:
-  /// Opens the book, some time later. After stop(): never.
+  /// Opens the book, some time later: where there is no thread to be had, not before one more book comes. After stop():
+  /// never.
   void open(std::shared_ptr<DomainBook> book);
   /// Waits for the one that is under way; no more begin.
   void stop();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <system_error>
 #include <thread>
 
 #include "memreg/cache/registration_cache.h"
@@ -126,7 +127,10 @@ Status RegistrationCache::make_pieces(Entry& entry) {
   {
     std::vector<std::jthread> helpers;
     const std::size_t cores = std::max(std::thread::hardware_concurrency(), 1U);
-    while (helpers.size() + 1 < std::min({count, cores, kMostThreads})) helpers.emplace_back(work);
+    try {
+      while (helpers.size() + 1 < std::min({count, cores, kMostThreads})) helpers.emplace_back(work);
+    } catch (const std::system_error&) {  // no more threads to be had: slowly, then
+    }
     work();
   }
   const auto failed = std::find_if(ends.begin(), ends.end(), [](const Status& each) { return !each.ok(); });

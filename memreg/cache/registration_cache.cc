@@ -6,6 +6,7 @@
 #include <limits>
 #include <system_error>
 
+#include "base/system/no_thread.h"
 #include "base/system/quiet_thread.h"
 #include "fairlead/log.h"
 
@@ -80,7 +81,7 @@ Status RegistrationCache::watching() {
     } catch (const std::system_error& error) {
       swept_.store(false);
       watcher_.reset();
-      refused_ = {Code::kResourceExhausted, fmt::format("no thread for the registration cache: {}", error.what())};
+      refused_ = no_thread("the registration cache", error);
       return;
     }
     watcher_->add(*this);

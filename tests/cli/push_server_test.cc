@@ -1,5 +1,6 @@
 // The server's side of push, against clients that do it right and some that make a mistake.
 #include "push_server_fixture.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::cli {
 namespace {
@@ -234,6 +235,25 @@ TEST_F(PushServerTest, ASumThatIsWrongIsFoundAlsoWhenItWasComputedOnArrival) {
   EXPECT_EQ(result->failed, 1U);
   EXPECT_EQ(store_.count(), 0U);
   session.close();
+}
+
+TEST_F(PushServerTest, SumsThatNoThreadComputesOnArrivalAreComputedAtTheEnd) {
+  Session session = connect(), other = connect();
+  const auto bytes = some_bytes(5000);
+  const test::NoThreads none;
+  ASSERT_TRUE(session.send(PushBegin{"m", 1, 1, 5000, true}).ok());
+  ASSERT_TRUE(session.send(ModelFile{"m.safetensors", {}, 1}).ok());
+  ASSERT_TRUE(session.send(TensorBatch{{{{"weight", "U8", {5000}, 0, 5000}, {}}}}).ok());
+  const Result<PushReady> ready = session.expect<PushReady>();
+  ASSERT_TRUE(ready) << ready.error().to_string();
+  const Result<RemoteMemory> remote = session.peer().lookup(ready->prefix + "0");
+  ASSERT_TRUE(remote);
+  EXPECT_TRUE(announce(other, bytes, "another")) << "others are served";
+  const Result<PushResult> result = push_one(session, *remote, bytes);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_EQ(result->verified, 1U);
+  session.close();
+  other.close();
 }
 
 class StalledPushTest : public PushServerTest {

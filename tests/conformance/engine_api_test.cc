@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/conformance/engine_pair.h"
+#include "tests/no_threads.h"
 
 namespace fairlead {
 namespace {
@@ -47,6 +48,20 @@ TEST_F(EngineApi, AnEngineThatWasShutDownSaysSo) {
   EXPECT_FALSE(client->accept());
   EXPECT_EQ(peer.state(), PeerState::kClosed);
   expect_failure(peer.write(source, remote), Code::kCancelled, "the engine was shut down");
+}
+
+TEST_F(EngineApi, WithoutAThreadThereIsNoEngine) {
+  EngineConfig config = config_for({"tcp", "tcp"});
+  config.listen = "127.0.0.1:0";
+  config.lanes = 2;
+  {
+    const test::NoThreads none;
+    const Result<Engine> refused = Engine::create(config);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+    EXPECT_NE(refused.error().message().find("no thread for lane 0 of the engine"), std::string::npos);
+  }
+  EXPECT_TRUE(Engine::create(config));
 }
 
 TEST_F(EngineApi, SessionsThatBeginBesideShutdownEnd) {

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/no_threads.h"
+
 namespace fairlead::datapath {
 namespace {
 
@@ -80,6 +82,21 @@ TEST(Resolver, TooManyNamesAreRefused) {
   resolver.resolve("localhost", [&](const Addresses& found) { refused = found.status().code(); });
   EXPECT_EQ(refused, Code::kResourceExhausted);
   go.set_value();
+  resolver.stop();
+}
+
+TEST(Resolver, WithoutAThreadNobodyWaits) {
+  Resolver resolver;
+  const auto refused = [&] {
+    const test::NoThreads none;
+    return resolve(resolver, "localhost");
+  }();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.error().message().find("no thread for resolving names"), std::string::npos);
+  EXPECT_TRUE(resolve(resolver, "localhost").has_value());
+  const test::NoThreads none;  // that one thread is there
+  EXPECT_TRUE(resolve(resolver, "localhost").has_value());
   resolver.stop();
 }
 

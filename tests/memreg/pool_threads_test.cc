@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "memreg/pool.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -175,6 +176,25 @@ TEST(PoolThreads, EndBesideThePool) {
 }
 
 // A block that an object of the thread frees when the thread's other objects have gone already.
+// The pool's own thread gives back what is idle; without it nothing is, and all else goes on.
+TEST(PoolThreads, NoneIsToBeHad) {
+  Pool pool(kArena);
+  {
+    const test::NoThreads none;
+    const auto block = pool.allocate(4096);
+    ASSERT_TRUE(block.has_value()) << block.status().to_string();
+    pool.free(*block);
+    const auto arena = pool.allocate(3 * kArena);
+    ASSERT_TRUE(arena.has_value()) << arena.status().to_string();
+    EXPECT_EQ(pool.stats().used_bytes, 3 * kArena);
+    pool.free(*arena);
+  }
+  const auto block = pool.allocate(2 * kArena);
+  ASSERT_TRUE(block.has_value());
+  pool.free(*block);
+  EXPECT_EQ(pool.stats().used_bytes, 0u);
+}
+
 TEST(PoolThreads, FreeAtTheirVeryEnd) {
   struct Last {
     Pool* pool = nullptr;

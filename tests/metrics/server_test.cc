@@ -13,6 +13,7 @@
 #include "metrics/duration_histogram.h"
 #include "metrics/engine_metrics.h"
 #include "tests/metrics/http.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::metrics {
 namespace {
@@ -59,6 +60,14 @@ TEST(MetricsServer, ServesMetricsAndHealthAndTellsOfAPortInUse) {
   const auto second = MetricsServer::start((*server)->address(), [] { return std::vector<Metric>(); });
   ASSERT_FALSE(second);
   EXPECT_THAT(second.error().message(), AllOf(HasSubstr((*server)->address()), HasSubstr("another port")));
+}
+
+TEST(MetricsServer, SaysThatThereIsNoThread) {
+  const test::NoThreads none;
+  const auto server = MetricsServer::start("127.0.0.1:0", [] { return std::vector<Metric>(); });
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(server.error().message(), AllOf(HasSubstr("no thread for metrics"), HasSubstr("ulimit -u")));
 }
 
 TEST(MetricsServer, SaysWhatThePoolHolds) {

@@ -1,14 +1,15 @@
 // What clients and services do to each other: bytes that are no commands, more than the credits, ends in the middle.
 #include <gmock/gmock.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include <array>
+#include <optional>
 #include <random>
 
 #include "datapath/command/codec.h"
 #include "datapath/command/device/welcome.h"
 #include "tests/conformance/command/command_pair.h"
+#include "tests/no_threads.h"
 
 namespace fairlead {
 namespace {
@@ -243,17 +244,25 @@ TEST_P(CommandEnds, ASessionWhoseLastCommandRunsIsCounted) {
   EXPECT_TRUE(comes_true([&] { return service->stats().sessions == 0 && service->stats().leaving == 0; }));
 }
 
+TEST(CommandService, WithoutAThreadThereIsNone) {
+  EngineConfig config = config_for({"tcp", "tcp"});
+  config.listen = "127.0.0.1:0";
+  Result<Engine> engine = Engine::create(config);
+  ASSERT_TRUE(engine) << engine.error().to_string();
+  const test::NoThreads none;
+  const auto service = command::Service::start(*std::move(engine), {.executors = command::host_executors({})});
+  ASSERT_FALSE(service);
+  EXPECT_EQ(service.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(service.error().message(), HasSubstr("no thread for the service"));
+}
+
 TEST_P(CommandEnds, WhereThereIsNoThreadASessionIsRefused) {
   if (GetParam().where == command::ServiceConfig::Where::kInTurn) GTEST_SKIP() << "sessions have none";
   Stranger stranger(*client, service->listen_address());
-  pthread_attr_t before, immense;
-  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
-  ASSERT_EQ(::pthread_getattr_default_np(&immense), 0);
-  ASSERT_EQ(::pthread_attr_setstacksize(&immense, std::size_t{1} << 50), 0);
-  ASSERT_EQ(::pthread_setattr_default_np(&immense), 0);
+  std::optional<test::NoThreads> none(std::in_place);
   stranger.say(datapath::command::hello_message({.payload_bytes = 4096}));
   const Status fate = stranger.fate();
-  ASSERT_EQ(::pthread_setattr_default_np(&before), 0);
+  none.reset();
   EXPECT_EQ(fate.code(), Code::kResourceExhausted);
   EXPECT_THAT(fate.message(), HasSubstr("no thread for another session"));
   EXPECT_EQ(service->stats().sessions_refused, 1u);

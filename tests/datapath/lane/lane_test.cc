@@ -193,7 +193,7 @@ TEST_F(LaneTest, WhoHasDrivenSettlesWhatOthersWaitFor) {
 TEST_F(LaneTest, NobodySleepsWhileNothingWakes) {
   Lane lane(driven, Progress::kAuto, microseconds(0));
   std::atomic<bool> enough{false};
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   std::thread driver([&] {
     while (!enough) lane.poll_once();
   });
@@ -215,7 +215,7 @@ TEST_F(LaneTest, NobodySleepsWhileNothingWakes) {
 
 TEST_F(LaneTest, ItsOwnThreadDrivesInThreadModeAlone) {
   Lane lane(driven, Progress::kThread, microseconds(0));
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   std::thread::id ran;
   std::atomic<bool> done{false};
   lane.submit([&] {
@@ -235,7 +235,7 @@ TEST_F(LaneTest, ItsOwnThreadDrivesWhileNobodyWaits) {
   Lane lane(driven, Progress::kAuto, microseconds(0));
   std::atomic<bool> done{false};
   driven.on_round = [&] { return !done.exchange(true); };
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   const Clock::time_point end = soon();
   while (!done && Clock::now() < end) std::this_thread::yield();
   EXPECT_TRUE(done);
@@ -245,7 +245,7 @@ TEST_F(LaneTest, ItsOwnThreadDrivesWhileNobodyWaits) {
 TEST_F(LaneTest, ACallEndsAfterItsWork) {
   for (const Progress mode : {Progress::kApplication, Progress::kAuto, Progress::kThread}) {
     Lane lane(driven, mode, microseconds(0));
-    lane.start();
+    ASSERT_TRUE(lane.start().ok());
     int value = 0;
     lane.call([&] { value = 7; });
     EXPECT_EQ(value, 7);
@@ -270,7 +270,7 @@ TEST_F(LaneTest, WhoDoesNotDriveSeesWhatTheDriverDid) {
 TEST_F(LaneTest, WhoWaitsIsWokenForItsOwnThingAlone) {
   constexpr std::size_t kWaiters = 8;
   Lane lane(driven, Progress::kThread, microseconds(0));
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   std::array<std::atomic<bool>, kWaiters> done{};
   std::array<std::atomic<int>, kWaiters> asked{};
   std::vector<std::thread> waiters;
@@ -310,7 +310,7 @@ TEST_F(LaneTest, WorkOfManyThreadsRunsOnceEach) {
   constexpr int kThreads = 4, kEach = 5000;
   for (const Progress mode : {Progress::kApplication, Progress::kAuto, Progress::kThread}) {
     Lane lane(driven, mode, microseconds(20));
-    lane.start();
+    ASSERT_TRUE(lane.start().ok());
     int ran = 0;  // the driver's alone: a race here is one of the lane
     std::atomic<bool> all{false};
     std::vector<std::thread> threads;
@@ -332,7 +332,7 @@ TEST_F(LaneTest, WorkOfManyThreadsRunsOnceEach) {
 
 TEST_F(LaneTest, AnIdleLaneSleeps) {
   Lane lane(driven, Progress::kThread, microseconds(0));
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   const Clock::time_point end = soon();
   while (lane.sleeps() == 0 && Clock::now() < end) std::this_thread::yield();
   std::this_thread::sleep_for(milliseconds(50));
@@ -358,7 +358,7 @@ TEST_F(LaneTest, ItsOwnThreadSleepsWhileAnotherHoldsTheTokenAsleep) {
   std::thread waiter([&] { EXPECT_TRUE(lane.wait_until([&] { return enough.load(); }, soon())); });
   const Clock::time_point end = soon();
   while (lane.sleeps() == 0 && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
-  lane.start();
+  ASSERT_TRUE(lane.start().ok());
   int asleep = 0;  // looks in a row
   while (asleep < 20 && Clock::now() < end) {
     asleep = state_of("fairlead-lane") == 'S' ? asleep + 1 : 0;

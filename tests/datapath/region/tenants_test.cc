@@ -6,6 +6,7 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -14,6 +15,7 @@
 #include "datapath/region/region_codec.h"
 #include "datapath/region/regions.h"
 #include "tests/datapath/counting_device.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -149,6 +151,20 @@ TEST_F(Tenants, ADomainThatPinsIsToldBesideAndGoesByMessageTillThen) {
   EXPECT_TRUE(knows_all());
   ASSERT_TRUE(table->unpublish("late"));
   EXPECT_EQ(trainer.at->granted.size(), kProbe);
+}
+
+TEST_F(Tenants, WithoutAThreadADomainThatPinsGoesByMessageTillTheNext) {
+  ASSERT_TRUE(publish("all").ok());
+  std::optional<test::NoThreads> none(std::in_place);
+  const Domain trainer = domain_of("trainer", 1);
+  ASSERT_EQ(keys(trainer, "all").size(), 2u);
+  EXPECT_EQ(keys(trainer, "all")[1].key, 0u) << "by message";
+  none.reset();
+  const Domain store = domain_of("store", 1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto both_know = [&] { return keys(trainer, "all").at(1).key != 0 && keys(store, "all").at(1).key != 0; };
+  while (!both_know() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(both_know());
 }
 
 TEST_F(Tenants, WhatADomainRefusesGoesByMessage) {

@@ -11,6 +11,7 @@
 
 #include "bench/micro/model_shapes.h"
 #include "cached_memory.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::memreg::cache {
 namespace {
@@ -243,6 +244,18 @@ TEST_F(Cache, LargeOnesAreRegisteredInPieces) {
     }
     EXPECT_EQ(at, range_of(memory.all()).end);
   }
+  expect_nothing_pinned();
+}
+
+TEST_F(Cache, PiecesAreMadeOneByOneWithoutThreads) {
+  make({.chunk_bytes = 4 * page_bytes()});
+  Pages memory(19);
+  found(memory.pages(0, 1));  // the cache's own thread is there
+  {
+    const test::NoThreads none;
+    EXPECT_EQ(found(memory.all()).pieces().size(), 3U);
+  }
+  found(memory.pages(1, 2));
   expect_nothing_pinned();
 }
 

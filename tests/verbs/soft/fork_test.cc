@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/no_threads.h"
 #include "tests/verbs/soft/endpoint.h"
 #include "verbs/soft/api/api.h"
 
@@ -264,28 +265,6 @@ TEST(ProcessLimits, TooLittleMemoryIsAnErrorNotAnEnd) {
             0);
 }
 
-/// While it lives no thread can be made: the stack that each would have is larger than the address space.
-class NoThreads {
- public:
-  NoThreads() {
-    EXPECT_EQ(::pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t huge;
-    EXPECT_EQ(::pthread_attr_init(&huge), 0);
-    EXPECT_EQ(::pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
-    EXPECT_EQ(::pthread_setattr_default_np(&huge), 0);
-    ::pthread_attr_destroy(&huge);
-  }
-  ~NoThreads() {
-    EXPECT_EQ(::pthread_setattr_default_np(&before_), 0);
-    ::pthread_attr_destroy(&before_);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-
- private:
-  pthread_attr_t before_{};
-};
-
 /// Signals that this thread does not take.
 std::set<int> blocked_signals() {
   sigset_t mask;
@@ -308,7 +287,7 @@ TEST(ProcessLimits, WithoutAThreadThereIsNoQueuePairYet) {
   init.qp_type = IBV_QPT_RC;
   const std::set<int> before = blocked_signals();
   {
-    const NoThreads none;
+    const fairlead::test::NoThreads none;
     for (int i = 0; i < 2; ++i) {
       errno = 0;
       EXPECT_EQ(api().create_qp(pd, &init), nullptr);

@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr milliseconds kGoodbyeGrace{3};
+constexpr milliseconds kLeastFenceTime{10'000};
 constexpr std::uint64_t kSlowestBytesPerSecond = 512 * 1024;  // an operation that is slower counts as stalled
 
 /// Whether a cause speaks against the transport (another is then preferred) or only against one operation.
@@ -175,7 +176,7 @@ void PathSet::advance(Clock::time_point now) {
       if (begin_at_ && now >= *begin_at_) begin_path();
       return;
     case PathState::kFenced:
-      return;
+      return await_fence(now);
     case PathState::kSettingUp:
     case PathState::kProved:
       return advance_setup(*slot_, now);
@@ -196,7 +197,21 @@ void PathSet::advance(Clock::time_point now) {
     user_.send_frame(control::Fence{.epoch = slot_->epoch, .received = user_.received()});
   } else if (fence_requested_) {
     send_fence_ack(fence_received_);
+  } else {
+    await_fence(now);
   }
+}
+
+/// What became of the work that was under way only the other end can say. One that lives, and withholds its word, would
+/// keep transfers undone for ever, whatever their deadlines.
+void PathSet::await_fence(Clock::time_point now) {
+  const milliseconds patience = std::max(rules_.peer_timeout, kLeastFenceTime);
+  if (slot_->fence_due == Clock::time_point{} || !host_.linked()) slot_->fence_due = now + patience;
+  if (now < slot_->fence_due) return;
+  host_.fail(
+      {Code::kUnavailable,
+       fmt::format("{} answers, but has not said within {} ms (peer_timeout) what it got over {}, which is closed",
+                   host_.who(), patience.count(), host_.transports()[slot_->transport].offer.name)});
 }
 
 /// How long a path in use may stand still. Completions are all that can be seen, so a large operation on a slow network

@@ -63,7 +63,8 @@ struct PathSlot {
   bool write_failed = false;  // it was refused or did not end: staged mode
   bool peer_ready = false;
 
-  bool settled = false;  // what it held came back
+  bool settled = false;           // what it held came back
+  Clock::time_point fence_due{};  // by when the other end is to have said its word of that
 
   // Its death, told by the transport.
   bool down = false;
@@ -250,6 +251,7 @@ class PathSet {
   [[nodiscard]] std::chrono::milliseconds patience() noexcept;
   void close();
   void send_fence_ack(std::uint64_t peer_received);
+  void await_fence(Clock::time_point now);
   void after_fence(std::uint64_t peer_received);
   void advance_setup(PathSlot& slot, Clock::time_point now);
   void settle() noexcept;

@@ -299,6 +299,30 @@ TEST(PathSet, AnOfferOfWhatIsNotThereIsTurnedDown) {
   }
 }
 
+TEST(PathSet, WhoWithholdsItsWordOfAFenceIsLeft) {
+  for (const bool active : {true, false}) {
+    SCOPED_TRACE(active ? "active" : "passive");
+    End end(active);
+    end.reach(State::kClosing);
+    end.pass(milliseconds(60'000));
+    EXPECT_TRUE(end.failed.ok()) << "the path itself is not drained";
+    end.drained = true;
+    end.pass(milliseconds(1));
+    end.pass(milliseconds(9'000));
+    EXPECT_TRUE(end.failed.ok()) << end.failed.message();
+    end.link = false;
+    end.pass(milliseconds(60'000));
+    EXPECT_TRUE(end.failed.ok()) << "no word can come over a control connection that is cut";
+    end.link = true;
+    end.pass(milliseconds(9'000));
+    EXPECT_TRUE(end.failed.ok()) << end.failed.message();
+    end.pass(milliseconds(2'000));
+    EXPECT_EQ(end.failed.code(), Code::kUnavailable);
+    EXPECT_THAT(end.failed.message(), testing::HasSubstr("has not said within 10000 ms (peer_timeout)"));
+    EXPECT_THAT(end.failed.message(), testing::HasSubstr("fake:0"));
+  }
+}
+
 TEST(PathSet, AnUnbelievableFenceEndsTheSession) {
   End end(false);
   end.reach(State::kInUse);

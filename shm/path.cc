@@ -112,7 +112,11 @@ void ShmPath::take_greeting() noexcept {
   std::array<std::byte, kGreetingBytes + 1> bytes;
   UniqueFd descriptor;
   const auto got = receive_packet(socket_.get(), bytes, descriptor);
-  if (!got && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  if (!got && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    // It has ended, and the socket has not if another process holds that: nobody will answer.
+    if (std::exchange(readable_, false) && !memory_.alive()) fail(Code::kUnavailable, peer_name() + " has ended");
+    return;
+  }
   if (!got || *got == 0) {
     return fail(Code::kUnavailable, fmt::format("{} ended the meeting: it knows no such path", peer_name()));
   }
@@ -206,6 +210,7 @@ bool ShmPath::advance_ready() noexcept {
   }
   const bool heard = std::exchange(readable_, false);  // perhaps what was to wake another of ours
   if (heard) memory_.listen();
+  (void)given_.settle();  // whatever goes over this path: a peer that cannot be told now is told at the next poll
   if (owes_wake_) wake();
   const std::size_t most = turn();
   const Advance in = responder_.advance(*this, most);
@@ -257,6 +262,7 @@ void ShmPath::wake() noexcept {
 
 bool ShmPath::arm() noexcept {
   if (state_ == State::kReady) {
+    (void)given_.settle();  // who sleeps may not be polled for long
     ours().rest.sleeping.exchange(1, std::memory_order_acq_rel);
     if (owes_wake_) wake();
     return !announce_ready_ && !memory_.hung_up() && !owes_wake_ && !requester_.has_work() && !responder_.has_work();

@@ -127,8 +127,13 @@ bool PeerMemory::stands() noexcept {
 }
 
 bool PeerMemory::alive() const noexcept {
+  if (socket_ < 0) return false;
   std::array<pollfd, 2> looked_at = {pollfd{socket_, POLLRDHUP, 0}, pollfd{process_.life.get(), POLLIN, 0}};
-  return socket_ >= 0 && ::poll(looked_at.data(), looked_at.size(), 0) == 0;
+  int count = -1;
+  do {
+    count = ::poll(looked_at.data(), looked_at.size(), 0);
+  } while (count < 0 && errno == EINTR);
+  return count == 0;
 }
 
 }  // namespace fairlead::shm

@@ -55,6 +55,8 @@ class PeerMemory {
   }
   /// Takes what came over the socket: that which woke us, and arenas.
   void listen() noexcept;
+  /// Neither has the peer ended, nor its end been closed. A system call.
+  [[nodiscard]] bool alive() const noexcept;
   /// As of the last listen(): the peer has ended, or closed its end.
   [[nodiscard]] bool hung_up() const noexcept { return hung_up_; }
   /// Not empty: what the peer sent over the socket, for which it is not to be trusted; static.
@@ -75,7 +77,6 @@ class PeerMemory {
  private:
   [[nodiscard]] Copied copy_mapped(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
   [[nodiscard]] Copied copy_by_id(std::byte* to, std::uint64_t from, std::size_t bytes) const noexcept;
-  [[nodiscard]] bool alive() const noexcept;
 
   datapath::Copies& copies_;
   PeerProcess process_;

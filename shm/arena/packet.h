@@ -20,6 +20,8 @@ namespace fairlead::shm {
 /// That one end has given the other at a time: a bit each in Side::arenas.mapped.
 inline constexpr std::size_t kMostArenas = 64;
 inline constexpr std::uint64_t kMostArenaBytes = std::uint64_t{1} << 44;  // of one
+/// That are mapped here at a time, of one path's and in this process: they leave it most of its 2^47 addresses.
+inline constexpr std::uint64_t kMostMappedOfPath = std::uint64_t{1} << 42, kMostMapped = std::uint64_t{1} << 45;
 
 enum class ArenaNews : std::uint8_t { kGiven = 2, kTakenBack = 3 };
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "base/system/mapping_budget.h"
@@ -25,6 +26,33 @@ std::string_view examine(const ArenaPacket& packet, const UniqueFd& descriptor) 
     return "an arena of another size than it says";
   }
   return {};
+}
+
+/// Of all paths.
+std::atomic<std::uint64_t> bytes_mapped{0};
+
+/// Whether this process may map so many more; then they are counted.
+bool count_bytes(std::uint64_t bytes) noexcept {
+  std::uint64_t before = bytes_mapped.load(std::memory_order_relaxed);
+  do {
+    if (bytes > kMostMapped - before) return false;
+  } while (!bytes_mapped.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+/// Null: it cannot be mapped.
+const std::byte* map(const UniqueFd& descriptor, std::uint64_t bytes) noexcept {
+  if (!count_bytes(bytes)) return nullptr;
+  void* const at = MappingBudget::own().take(1).ok()
+                       ? ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor.get(), 0)
+                       : MAP_FAILED;
+  if (at == MAP_FAILED) {
+    bytes_mapped.fetch_sub(bytes, std::memory_order_relaxed);
+    return nullptr;
+  }
+  ::madvise(at, bytes, MADV_DONTFORK);
+  ::madvise(at, bytes, MADV_DONTDUMP);
+  return static_cast<const std::byte*>(at);
 }
 
 }  // namespace
@@ -67,17 +95,16 @@ std::string_view PeerArenas::take(std::span<const std::byte> bytes, const Unique
 
 std::string_view PeerArenas::take_given(const ArenaPacket& packet, const UniqueFd& descriptor) noexcept {
   if (const std::string_view reason = examine(packet, descriptor); !reason.empty()) return reason;
+  std::uint64_t bytes = packet.bytes;  // of this path, with it
   for (const Mapped& other : all_) {
     const bool apart = other.here == nullptr || packet.address + packet.bytes <= other.address ||
                        other.address + other.bytes <= packet.address;
     if (!apart) return "an arena at addresses of another";
+    bytes += other.bytes;
   }
-  if (!MappingBudget::own().take(1).ok()) return {};
-  void* const at = ::mmap(nullptr, packet.bytes, PROT_READ, MAP_SHARED, descriptor.get(), 0);
-  if (at == MAP_FAILED) return {};  // it is copied by other ways
-  ::madvise(at, packet.bytes, MADV_DONTFORK);
-  ::madvise(at, packet.bytes, MADV_DONTDUMP);
-  all_[packet.index] = {static_cast<const std::byte*>(at), packet.address, packet.bytes};
+  const std::byte* const here = bytes <= kMostMappedOfPath ? map(descriptor, packet.bytes) : nullptr;
+  if (here == nullptr) return {};  // it is copied by other ways
+  all_[packet.index] = {here, packet.address, packet.bytes};
   mapped_ |= std::uint64_t{1} << packet.index;
   return {};
 }
@@ -91,6 +118,7 @@ void PeerArenas::warn_of_limit() noexcept {
 void PeerArenas::unmap(std::size_t index) noexcept {
   Mapped& gone = all_[index];
   if (gone.here != nullptr && owner_ == ::getpid()) ::munmap(const_cast<std::byte*>(gone.here), gone.bytes);
+  bytes_mapped.fetch_sub(gone.bytes, std::memory_order_relaxed);  // in a child of fork(), too: it is not mapped there
   gone = {};
   mapped_ &= ~(std::uint64_t{1} << index);
 }

@@ -2,7 +2,8 @@
 //
 // Nothing that a peer gives is trusted: it must be sealed against every change of its size, so that a mapping of it
 // stays whole, and against everybody's writing but its owner's, so that it is what it was agreed to be. What cannot be
-// mapped is copied by other ways. A child of fork() does not have the mappings.
+// mapped, or would take more addresses than is for peers, is copied by other ways. A child of fork() does not have the
+// mappings.
 // Threads: the driving thread.
 #pragma once
 

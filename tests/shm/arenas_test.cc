@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
+#include "tests/shm/arenas_mapped.h"
 #include "tests/shm/end.h"
 #include "tests/shm/half.h"
 #include "tests/shm/out_of_descriptors.h"
@@ -23,6 +26,7 @@ using datapath::WorkRequest;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
 constexpr std::size_t kPage = 4096;
+constexpr int kPollsUntilHeard = 1000;  // of one that does not sleep: it looks at its sockets now and then
 
 const datapath::Copies& copies(const End& end) { return end.endpoint->traffic().copies; }
 
@@ -103,6 +107,28 @@ TEST_P(ShmArenas, OneThatIsGoneIsTakenBackBeforeItsAddressesMeanSomethingElse) {
   one_.registration = *one_.device->register_memory({.bytes = one_.memory, .access = Access::kRemoteReadWrite});
   ASSERT_EQ(carry_out(OpKind::kWrite), Code::kOk);
   EXPECT_TRUE(std::ranges::all_of(other_.memory, [](std::byte each) { return each == std::byte{9}; }));
+}
+
+// What was copied before is all that goes over the path: its pages are free all the same.
+TEST_P(ShmArenas, OneThatIsGoneIsTakenBackThoughNothingIsPosted) {
+  const std::ptrdiff_t before = arenas_mapped();
+  while (copies(other_).mapped.get() == 0) ASSERT_EQ(carry_out(OpKind::kWrite), Code::kOk);
+  ASSERT_EQ(arenas_mapped() - before, 1);
+  one_.device->deregister(one_.registration);
+  one_.endpoint->poll();
+  for (int i = 0; i < kPollsUntilHeard; ++i) other_.endpoint->poll();
+  EXPECT_EQ(arenas_mapped(), before);
+}
+
+TEST_P(ShmArenas, OneThatIsGoneIsTakenBackByWhoGoesToSleep) {
+  const std::ptrdiff_t before = arenas_mapped();
+  while (copies(other_).mapped.get() == 0) ASSERT_EQ(carry_out(OpKind::kWrite), Code::kOk);
+  while (one_.endpoint->poll() || other_.endpoint->poll()) {
+  }
+  one_.device->deregister(one_.registration);
+  EXPECT_TRUE(one_.endpoint->arm());
+  for (int i = 0; i < kPollsUntilHeard; ++i) other_.endpoint->poll();
+  EXPECT_EQ(arenas_mapped(), before);
 }
 
 TEST_P(ShmArenas, RevokeStopsAReadOfOne) {
@@ -244,6 +270,50 @@ TEST_F(ShmArenaLies, OneThatThisProcessHasNoDescriptorForIsNone) {
   EXPECT_EQ(say(given(0, 1 << 20), arena.get()), "");
   EXPECT_EQ(mapped(), 1u);
   EXPECT_NE(say(given(2, 3 << 20)), "") << "none was sent";
+}
+
+// Memory that has no pages costs it nothing.
+TEST_F(ShmArenaLies, DoNotUseUpTheAddressesOfThisProcess) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer leaves a process few addresses";
+#endif
+  const std::array all = {make(kSeals, kMostArenaBytes), make(kSeals, kMostMappedOfPath)};
+  for (int round = 0; round < 2; ++round) {
+    std::array<Half, 2 * kMostMapped / kMostMappedOfPath> paths;
+    std::uint64_t arenas = 0;
+    for (Half& each : paths) {
+      for (std::uint8_t i = 0; i < 4; ++i) {
+        const UniqueFd& arena = all[i % 2];
+        const ArenaPacket packet = given(i, i * kMostArenaBytes, i % 2 == 0 ? kMostArenaBytes : kMostMappedOfPath);
+        ASSERT_TRUE(send_packet(each.sockets[0].get(), std::as_bytes(std::span(&packet, 1)), arena.get()));
+        each.memory.listen();
+        EXPECT_EQ(each.memory.reason(), "");
+      }
+      arenas += static_cast<std::uint64_t>(std::popcount(each.own->sides[1].arenas.mapped.load()));
+    }
+    EXPECT_EQ(arenas, kMostMapped / kMostMappedOfPath) << "as of all that were there before: " << round;
+    constexpr int kNoPages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const ours = ::mmap(nullptr, kMostArenaBytes, PROT_NONE, kNoPages, -1, 0);
+    ASSERT_NE(ours, MAP_FAILED) << round;
+    ::munmap(ours, kMostArenaBytes);
+    std::byte from{5}, to{0};
+    EXPECT_EQ(paths.back().memory.copy(&to, reinterpret_cast<std::uint64_t>(&from), 1), PeerMemory::Copied::kAll);
+    EXPECT_EQ(to, std::byte{5});
+  }
+}
+
+TEST_F(ShmArenaLies, OneThatIsTakenBackMakesRoomForAnother) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer leaves a process few addresses";
+#endif
+  const UniqueFd large = make(kSeals, kMostMappedOfPath), small = make(kSeals);
+  EXPECT_EQ(say(given(0, kMostMappedOfPath, kMostMappedOfPath), large.get()), "");
+  EXPECT_EQ(say(given(1, kPage), small.get()), "");
+  EXPECT_EQ(mapped(), 1u) << "the other is copied in other ways";
+  EXPECT_EQ(say(taken_back(1)), "");
+  EXPECT_EQ(say(taken_back(0)), "");
+  EXPECT_EQ(say(given(1, kPage), small.get()), "");
+  EXPECT_EQ(mapped(), 1u << 1);
 }
 
 // It says that it has given one, and has not.

@@ -8,12 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <random>
-#include <string>
 #include <thread>
 
+#include "tests/shm/arenas_mapped.h"
 #include "tests/shm/end.h"
 #include "tests/shm/other_end.h"
 #include "tests/shm/own_directory.h"
@@ -36,13 +35,6 @@ int kills() {
 std::ptrdiff_t descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return std::distance(begin(all), end(all));
-}
-
-std::ptrdiff_t arenas_mapped() {
-  std::ifstream maps("/proc/self/maps");
-  std::ptrdiff_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("fairlead-arena") != std::string::npos ? 1 : 0;
-  return count;
 }
 
 class ShmKills : public testing::TestWithParam<bool> {};  // whether memory is in arenas

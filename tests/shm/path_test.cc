@@ -2,8 +2,12 @@
 #include "shm/path.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <optional>
@@ -134,6 +138,34 @@ TEST_F(ShmPathMeeting, WhereTooManyWaitForLongItSaysSo) {
   ASSERT_TRUE(told_.down);
   EXPECT_EQ(told_.down->code(), Code::kDeadlineExceeded);
   EXPECT_TRUE(says("no room")) << told_.down->message();
+}
+
+// Whoever drives the path is woken for that again and again.
+TEST_F(ShmPathMeeting, APeerThatEndedEndsItThoughAnotherProcessHoldsItsSocket) {
+  const UniqueFd inherited(::dup(listening_.get()));  // the other is not
+  const pid_t peer = ::fork();
+  if (peer == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::listen(inherited.get(), 1) != 0) ::_exit(1);  // it is the peer of who connects from now on
+    ::raise(SIGSTOP);
+    ::_exit(2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(peer, &status, WUNTRACED), peer);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  ShmPath path(context_, active_);
+  dial_by(path);
+  EXPECT_FALSE(told_.down);
+  ASSERT_EQ(::kill(peer, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(peer, &status, 0), peer);
+  epoll_event event{};
+  ASSERT_EQ(::epoll_wait(context_.epoll.get(), &event, 1, 0), 1);
+  ASSERT_EQ(event.data.ptr, &path);
+  path.mark_readable();
+  path.advance();
+  ASSERT_TRUE(told_.down);
+  EXPECT_EQ(told_.down->code(), Code::kUnavailable);
+  EXPECT_TRUE(says(std::to_string(peer) + " has ended")) << told_.down->message();
 }
 
 TEST_F(ShmPathMeeting, AnActiveEndThatCannotWatchItsSocketEnds) {

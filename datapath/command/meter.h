@@ -16,7 +16,8 @@ namespace fairlead::datapath::command {
 /// Of a tenant at one device, over all its sessions.
 ///
 /// What memory they have stands in slots: a process has one of its own, and nobody else writes there. So whenever a
-/// process ends, also in the middle of this, what it had is what its slot says.
+/// process ends, also in the middle of this, what it had is what its slot says. One that was taken over may write over
+/// all of a tenant's page: what is nobody's is as it was when a process ends (TenantAccount).
 struct DeviceMeter {
   static constexpr std::size_t kSlots = 1024;
   static constexpr std::size_t kThreads = 0;  // the slot of all that run in the service's process

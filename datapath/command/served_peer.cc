@@ -22,7 +22,6 @@ constexpr std::chrono::microseconds kTurn{200};       // at a device that is sha
 constexpr std::chrono::milliseconds kRun{1};          // at one that is not, before its thread looks up
 constexpr std::chrono::microseconds kNewsLook{20};    // how long what gives way runs without a look for messages
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
-constexpr std::uint64_t kMessageCost = 1024;          // bytes that a message counts for besides its own
 
 /// All that a client which keeps to its credits can have under way.
 std::uint64_t most_queued(const ServerSession::Terms& terms) {
@@ -44,6 +43,7 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
       principal_(peer_.principal()),
       key_(terms.key),
       most_queued_(most_queued(terms)),
+      may_be_kept_(terms.keep_ms != 0),
       counters_(counters),
       turnstiles_(turnstiles),
       windows_(windows),
@@ -79,8 +79,8 @@ Status ServedPeer::start_thread() {
 }
 
 void ServedPeer::send(TrafficClass traffic, Bytes message) {
-  // Before its client can know that, and be gone.
-  if (!welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
+  // Before its client can know that, and be gone. A process may say it, too, of a session that is none to keep.
+  if (may_be_kept_ && !welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
   Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
   // That a client is gone shows elsewhere; but what was not even posted would be missed by nobody.
   const bool is_posted = sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument;

@@ -110,6 +110,7 @@ class ServedPeer final : private Outlet {
   const std::string principal_;
   const SessionKey key_;
   const std::uint64_t most_queued_;
+  const bool may_be_kept_;
   ServiceCounters& counters_;
   Turnstiles& turnstiles_;
   Windows* const windows_;

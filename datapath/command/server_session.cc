@@ -20,7 +20,7 @@ ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor ma
 void ServerSession::end(Code code, std::string why) {
   if (is_over()) return;
   ended_ = Status(code, std::move(why));
-  channels_.clear();
+  last_channels_ = std::exchange(channels_, {});
   now_ = {.all = now_.all};
   outlet_.send(TrafficClass::kCommands, refused_message(ended_));
 }

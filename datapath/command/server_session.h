@@ -29,6 +29,8 @@ namespace fairlead::datapath::command {
 /// Where a session's words go.
 class Outlet {
  public:
+  static constexpr std::uint64_t kMessageCost = 1024;  // bytes that a message counts for besides its own
+
   virtual void send(TrafficClass traffic, Bytes message) = 0;
   /// Bytes that the client has yet to take.
   [[nodiscard]] virtual std::uint64_t untaken() = 0;
@@ -149,6 +151,7 @@ class ServerSession final : public SessionRunner {
   SessionMeter* const meter_;
   ServerModules modules_;
   ServerChannels channels_;
+  ServerChannels last_channels_;       // of a session that has ended: nothing runs there, but what ran may write there
   std::vector<ServerDevice> devices_;  // the session's, by number; their executors may write into what channels keep
   std::vector<std::byte> scratch_;
   std::span<std::byte> window_;

@@ -37,16 +37,37 @@ Status no_tenant(std::string_view principal) {
 
 // ---- accounts ------------------------------------------------------------------------------------------------------
 
+void TenantAccount::limit_memory(std::uint64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  most_memory_ = bytes;
+  meter->most_memory.store(bytes);
+}
+
 std::optional<std::size_t> TenantAccount::take_slot() noexcept {
-  for (std::size_t slot = DeviceMeter::kThreads + 1; slot < slots_taken.size(); ++slot) {
-    if (!slots_taken[slot].exchange(true)) return slot;
+  const std::lock_guard lock(mutex_);
+  restore_page();
+  for (std::size_t slot = DeviceMeter::kThreads + 1; slot < slots_taken_.size(); ++slot) {
+    if (!std::exchange(slots_taken_[slot], true)) return slot;
   }
   return std::nullopt;
 }
 
 void TenantAccount::end_slot(std::size_t slot) noexcept {
+  const std::lock_guard lock(mutex_);
   for (DeviceMeter& device : meter->devices) device.slots[slot].store(0);
-  slots_taken[slot].store(false);
+  slots_taken_[slot] = false;
+  restore_page();
+}
+
+// Where processes share it, no thread of the service's counts there: slot kThreads is nobody's.
+void TenantAccount::restore_page() noexcept {
+  if (!page) return;
+  meter->most_memory.store(most_memory_);
+  for (DeviceMeter& device : meter->devices) {
+    for (std::size_t slot = 0; slot < slots_taken_.size(); ++slot) {
+      if (!slots_taken_[slot] && device.slots[slot].load() != 0) device.slots[slot].store(0);
+    }
+  }
 }
 
 TenantStats TenantAccount::stats(std::string_view name, std::size_t count) const {
@@ -161,7 +182,7 @@ Result<std::shared_ptr<TenantAccount>> Tenants::account_of(std::string_view name
 }
 
 void Tenants::apply(TenantAccount& account, const Tenant& terms) {
-  account.meter->most_memory.store(terms.memory_bytes);
+  account.limit_memory(terms.memory_bytes);
   account.bandwidth.set(terms.bytes_per_second, time_());
   const double share = terms.share > 0 ? terms.share : 1;
   for (std::size_t device = 0; turnstiles_ != nullptr && device < turnstiles_->size(); ++device) {

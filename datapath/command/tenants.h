@@ -35,6 +35,8 @@ struct TenantAccount {
   /// At the first `count` devices.
   [[nodiscard]] fairlead::command::TenantStats stats(std::string_view name, std::size_t count) const;
 
+  /// From now on, of each device; 0: no limit.
+  void limit_memory(std::uint64_t bytes) noexcept;
   /// Of the meter, for a process. Nothing: all are taken.
   [[nodiscard]] std::optional<std::size_t> take_slot() noexcept;
   /// The process has ended: what it had is free.
@@ -54,7 +56,14 @@ struct TenantAccount {
 
   std::atomic<std::uint64_t> away{0};  // sessions that are kept though their clients have no peer
   std::atomic<std::uint64_t> sessions{0}, waiting{0};
-  std::array<std::atomic<bool>, DeviceMeter::kSlots> slots_taken{};
+
+ private:
+  /// What processes that have ended wrote over on the page is as it was: the limit, and slots that are nobody's.
+  void restore_page() noexcept;
+
+  std::mutex mutex_;  // guards what follows, and what it says on the page
+  std::uint64_t most_memory_ = 0;
+  std::array<bool, DeviceMeter::kSlots> slots_taken_{};
 };
 
 /// A session's place at the service; it is given back with this.

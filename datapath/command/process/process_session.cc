@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -22,7 +23,8 @@
 namespace fairlead::datapath::command {
 
 namespace {
-constexpr int kGraceMs = 200;  // for it to end by itself, when nobody speaks to it any more
+constexpr int kGraceMs = 200;               // for it to end by itself, when nobody speaks to it any more
+constexpr std::uint64_t kBeside = 8 << 20;  // bytes of what is said beside results
 
 /// Of a socket of that type. False: errno says why there is none.
 bool connect_ends(int type, UniqueFd& one, UniqueFd& other) noexcept {
@@ -37,6 +39,25 @@ bool connect_ends(int type, UniqueFd& one, UniqueFd& other) noexcept {
 bool can_be(const SessionRunner::Devices& said, std::uint32_t may_use) noexcept {
   const std::uint32_t busy = said.due | said.held | said.pending;
   return said.all != 0 && (said.all & ~may_use) == 0 && (busy & ~said.all) == 0;
+}
+
+/// Whether a process that keeps to its terms leaves its client so much to take. It counts no message's cost, which is
+/// less than the bytes of a result, and to a client that is back it says all that is kept again: that is twice as much.
+bool can_be_untaken(std::uint64_t bytes, const ServerSession::Terms& terms) noexcept {
+  return bytes / 2 <= terms.held_results + kBeside / 2;
+}
+
+/// Whether one that keeps to it copies so much in that run: the last copy may draw into debt.
+bool can_be_copied(std::uint64_t bytes, const Run& run, const ServerSession::Terms& terms) noexcept {
+  if (run.copies_limited == 0 || run.copy_level <= 0) return bytes == 0;
+  const auto level = static_cast<std::uint64_t>(run.copy_level);
+  return bytes <= level || bytes - level <= std::max<std::uint64_t>(kMaxPayload, terms.module_bytes);
+}
+
+/// For a descriptor of a session's process, which is not to be had.
+Status no_descriptor() {
+  return {Code::kResourceExhausted,
+          fmt::format("there is no descriptor to be had for a session's process: {}", std::strerror(errno))};
 }
 }  // namespace
 
@@ -67,6 +88,10 @@ Status ProcessSession::start() {
   return started;
 }
 
+Status ProcessSession::cannot_start(int error) const {
+  return {Code::kUnavailable, fmt::format("cannot start {}: {}", program_[0], std::strerror(error))};
+}
+
 Status ProcessSession::start(std::size_t slot) {
   Result<SharedPage<SessionMeter>> page = SharedPage<SessionMeter>::create();
   if (!page) return page.error();
@@ -83,31 +108,34 @@ Status ProcessSession::start(std::size_t slot) {
                                        {kInheritedTenant, account_->page.get()},
                                        {kInheritedSession, page->fd.get()},
                                        {kInheritedMemory, takes.get()}};
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  std::vector<UniqueFd> copies;
+  std::vector<std::pair<int, UniqueFd>> copies;
   for (const auto& [number, fd] : gifts) {
-    copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kInheritedEnd));
-    ::posix_spawn_file_actions_adddup2(&actions, copies.back().get(), number);
+    copies.emplace_back(number, ::fcntl(fd, F_DUPFD_CLOEXEC, kInheritedEnd));
+    if (!copies.back().second) return no_descriptor();
   }
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, kInheritedEnd);
+  posix_spawn_file_actions_t actions;
+  int error = ::posix_spawn_file_actions_init(&actions);
+  if (error != 0) return cannot_start(error);
+  for (const auto& [number, fd] : copies) {
+    if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, fd.get(), number);
+  }
+  if (error == 0) error = ::posix_spawn_file_actions_addclosefrom_np(&actions, kInheritedEnd);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const int error = ::posix_spawn(&pid_, words[0], &actions, &attributes, words.data(), environ);
+  if (error == 0) error = ::posix_spawn(&pid_, words[0], &actions, &attributes, words.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     pid_ = -1;
-    return {Code::kUnavailable, fmt::format("cannot start {}: {}", program_[0], std::strerror(error))};
+    return cannot_start(error);
   }
   process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!process_) {
-    const Status why(Code::kResourceExhausted,
-                     fmt::format("there is no descriptor to be had for a session's process: {}", std::strerror(errno)));
+    const Status why = no_descriptor();
     ::kill(pid_, SIGKILL);  // not waited for yet, so the number is its own
     ::waitpid(std::exchange(pid_, -1), nullptr, 0);
     return why;
@@ -139,15 +167,17 @@ std::string ProcessSession::end_process() noexcept {
   if (pid_ < 0) return "it had not begun";
   socket_.reset();  // it ends by itself then, if it can
   pipe_.reset();
+  // Signals that come cut neither its grace short nor what waits for its end, so that it leaves no zombie.
+  const auto until = Clock::now() + std::chrono::milliseconds(kGraceMs);
+  int left_ms = kGraceMs;
+  pollfd fd{process_.get(), POLLIN, 0};
+  while (::poll(&fd, 1, left_ms) < 0 && errno == EINTR) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    left_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+  }
+  if (fd.revents == 0) kill();
   siginfo_t info{};
-  const auto wait = [&](int ms) {
-    pollfd fd{process_.get(), POLLIN, 0};
-    ::poll(&fd, 1, ms);
-    return ::waitid(P_PIDFD, static_cast<id_t>(process_.get()), &info, WEXITED | WNOHANG) != 0 || info.si_pid != 0;
-  };
-  if (!wait(kGraceMs)) {
-    kill();
-    (void)wait(-1);
+  while (::waitid(P_PIDFD, static_cast<id_t>(process_.get()), &info, WEXITED) != 0 && errno == EINTR) {
   }
   pid_ = -1;
   account_->end_slot(slot_);
@@ -224,7 +254,7 @@ bool ProcessSession::run(Clock::time_point until, std::uint32_t device) {
     runs_.store(false);
     return false;
   }
-  const bool ran = pipe_->flush() && relay();
+  const bool ran = pipe_->flush() && relay(run);
   runs_.store(false);
   if (ran) return ran_.more != 0;
   const std::uint64_t sequence = meter_.value->sequence.load();
@@ -237,15 +267,20 @@ bool ProcessSession::run(Clock::time_point until, std::uint32_t device) {
   return false;
 }
 
-bool ProcessSession::relay() {
+void ProcessSession::pass_on(const FramePipe::Frame& frame) {
+  outlet_.send(static_cast<TrafficClass>(frame.header.traffic), frame.bytes);
+  Bytes body = frame.bytes;
+  const auto header = command::take<MessageHeader>(body);
+  if (header && is_message(*header, MessageType::kRefused)) last_words_.assign(frame.bytes.begin(), frame.bytes.end());
+}
+
+bool ProcessSession::relay(const Run& run) {
+  std::uint64_t untaken = run.untaken;
   while (const std::optional<FramePipe::Frame> frame = pipe_->read()) {
     if (frame->header.type == FrameType::kSend) {
-      outlet_.send(static_cast<TrafficClass>(frame->header.traffic), frame->bytes);
-      Bytes body = frame->bytes;
-      const auto header = command::take<MessageHeader>(body);
-      if (header && is_message(*header, MessageType::kRefused)) {
-        last_words_.assign(frame->bytes.begin(), frame->bytes.end());
-      }
+      untaken += frame->bytes.size() + Outlet::kMessageCost;
+      if (!can_be_untaken(untaken, terms_)) return false;
+      pass_on(*frame);
       continue;
     }
     if (frame->header.type == FrameType::kFindImage || frame->header.type == FrameType::kAddImage) {
@@ -253,7 +288,7 @@ bool ProcessSession::relay() {
       continue;
     }
     const std::optional<Ran> ran = frame->header.type == FrameType::kRan ? value_of<Ran>(*frame) : std::nullopt;
-    if (!ran || !can_be(ran->devices, terms_.devices)) return false;
+    if (!ran || !can_be(ran->devices, terms_.devices) || !can_be_copied(ran->copied, run, terms_)) return false;
     ran_ = *ran;
     if (ran_.copied != 0) outlet_.charge_copies(ran_.copied);
     return true;

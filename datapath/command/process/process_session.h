@@ -47,8 +47,10 @@ class ProcessSession final : public SessionRunner {
  private:
   [[nodiscard]] Status start();
   [[nodiscard]] Status start(std::size_t slot);
-  /// What it says until it has run. False: it has gone, or talks nonsense.
-  [[nodiscard]] bool relay();
+  [[nodiscard]] Status cannot_start(int error) const;
+  /// What it says until it has run. False: it has gone, or talks nonsense, or says or copies more than it may.
+  [[nodiscard]] bool relay(const Run& run);
+  void pass_on(const FramePipe::Frame& frame);
   /// The session ends, and its client hears why.
   void fail(Code code, std::string why);
   void kill() noexcept;

@@ -31,7 +31,7 @@ class LostSessions {
   LostSessions(const LostSessions&) = delete;
   LostSessions& operator=(const LostSessions&) = delete;
 
-  /// Where a tenant has too many, the one that was lost first ends: it is given back.
+  /// Where a tenant has too many, the one that was lost first ends: it is given back. That may be this one.
   [[nodiscard]] Owned keep(Owned session, Clock::time_point now);
   /// Null: it is not here.
   [[nodiscard]] ServedPeer* find(const SessionId& id) noexcept;

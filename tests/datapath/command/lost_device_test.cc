@@ -1,8 +1,11 @@
 // A session of two devices of which one is lost: the host twice, which takes modules, and says what it is told to of
 // how far it is.
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fairlead/executor_around.h"
 #include "tests/datapath/command/fed_session.h"
@@ -15,14 +18,20 @@ using fairlead::command::Scope;
 
 /// What the next executors are.
 struct Nature {
-  bool late = false;  // works by itself, and is never past anything
-  Outcome lost{};     // such a one's context, by and by
+  bool late = false;                           // works by itself, and is never past anything
+  Outcome lost{};                              // such a one's context, by and by
+  bool ends_at_work = false;                   // it writes what it copies out when it is destroyed, and not before
+  std::vector<std::span<std::byte>> copies{};  // of such ones
 };
 
 class Directed final : public fairlead::command::ExecutorAround {
  public:
-  Directed(std::unique_ptr<fairlead::command::Executor> host, const Nature& nature)
-      : ExecutorAround(std::move(host)), nature_(nature), late_(nature.late) {}
+  Directed(std::unique_ptr<fairlead::command::Executor> host, Nature& nature)
+      : ExecutorAround(std::move(host)), nature_(nature), late_(nature.late), ends_at_work_(nature.ends_at_work) {}
+  ~Directed() override {
+    if (!ends_at_work_) return;
+    for (const std::span<std::byte> to : nature_.copies) std::ranges::fill(to, std::byte{7});
+  }
   [[nodiscard]] fairlead::command::ExecutorLimits limits() const override {
     fairlead::command::ExecutorLimits limits = inner().limits();
     limits.modules = 4;
@@ -31,10 +40,14 @@ class Directed final : public fairlead::command::ExecutorAround {
   Outcome load_module(fairlead::command::Handle, Bytes) override { return {}; }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return late_; }
   fairlead::command::Progress progress(std::uint32_t) override { return {0, nature_.lost}; }
+  Outcome copy_out(std::span<std::byte> to, fairlead::command::Handle from, std::uint64_t offset) override {
+    if (ends_at_work_) nature_.copies.push_back(to);
+    return ExecutorAround::copy_out(to, from, offset);
+  }
 
  private:
-  const Nature& nature_;
-  const bool late_;
+  Nature& nature_;
+  const bool late_, ends_at_work_;
 };
 
 /// Channels 0 and 1 are of the first device, channel 2 is of the other.
@@ -110,6 +123,21 @@ TEST_F(LostDevice, KeepsNoOthersImageFromComing) {
   run();
   EXPECT_FALSE(session_->is_over());
   EXPECT_EQ(replies(2).executed, 1u);
+}
+
+// Of a session that has ended the device is at work on what came before.
+TEST_F(LostDevice, MayWriteWhatItCopiesOutUntilItIsDestroyed) {
+  nature_.ends_at_work = true;
+  begin_both(true);
+  give(0, 1, {allocate(7, 4096), record(Opcode::kCopyOut, CopyBody{7, 0, 4096})});
+  give(2, 1, {allocate(8, 64), record(Opcode::kCopyAcross, CopyAcrossBody{8, 0, 7, 0, 64, 0})});
+  run();
+  ASSERT_EQ(nature_.copies.size(), 2u) << "to the client, and to the other device";
+  session_->take({std::byte{1}}, TrafficClass::kCommands);
+  ASSERT_TRUE(session_->is_over());
+  EXPECT_EQ(session_->waiting(), 0u);
+  session_.reset();
+  EXPECT_EQ(nature_.copies.size(), 2u);
 }
 
 // And where none is lost.

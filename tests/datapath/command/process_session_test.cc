@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "datapath/command/process/inherited.h"
+#include "tests/datapath/command/process_program.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -16,19 +16,19 @@ namespace {
 class Words final : public Outlet {
  public:
   void send(TrafficClass, Bytes message) override { said.emplace_back(message.begin(), message.end()); }
-  [[nodiscard]] std::uint64_t untaken() override { return 0; }
-  std::vector<std::vector<std::byte>> said;
-};
+  [[nodiscard]] std::uint64_t untaken() override { return left; }
+  [[nodiscard]] std::optional<std::int64_t> copy_level() override { return level; }
+  void charge_copies(std::uint64_t bytes) override { charged += bytes; }
+  /// The last, which is to be a refusal.
+  [[nodiscard]] Status refusal() const {
+    return refusal_in(said.empty() ? Bytes() : Bytes(said.back()).subspan(sizeof(MessageHeader)));
+  }
 
-/// A program that does this, says that it ran so, and then nothing any more.
-std::vector<std::string> program_that_ran(const Ran& ran, const std::string& first = ":") {
-  std::vector<std::byte> frame;
-  put(frame, FrameHeader{FrameType::kRan, 0, sizeof ran});
-  put(frame, ran);
-  std::string text;
-  for (const std::byte byte : frame) text += fmt::format("\\{:03o}", static_cast<unsigned>(byte));
-  return {"/bin/sh", "-c", fmt::format("{}; printf '{}' >&{}; exec sleep 1000", first, text, kInheritedSocket)};
-}
+  std::vector<std::vector<std::byte>> said;
+  std::uint64_t left = 0;
+  std::optional<std::int64_t> level;
+  std::uint64_t charged = 0;
+};
 
 std::shared_ptr<TenantAccount> account_with_page() {
   auto account = std::make_shared<TenantAccount>();
@@ -38,17 +38,31 @@ std::shared_ptr<TenantAccount> account_with_page() {
   return account;
 }
 
+/// The first of the numbers that the next descriptors have.
+int lowest_descriptor() {
+  const int lowest = ::dup(0);
+  EXPECT_GE(lowest, 0);
+  ::close(lowest);
+  return lowest;
+}
+
+/// The session begins while there is no descriptor of that number or above it.
+void begin_below(ProcessSession& session, int end) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{static_cast<rlim_t>(end), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  session.take(hello_message({}), TrafficClass::kCommands);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /// A descriptor more each time, until one is enough.
 TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizers need descriptors of their own";
 #endif
   const std::shared_ptr<TenantAccount> account = account_with_page();
-  const int lowest = ::dup(0);
-  ASSERT_GE(lowest, 0);
-  ::close(lowest);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest = lowest_descriptor();
   int refused = 0;
   for (int more = 0, began = 0; began == 0; ++more) {
     ASSERT_LT(more, 100);
@@ -56,10 +70,7 @@ TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
     bool is_over = false;
     {
       ProcessSession session(words, {}, {"/bin/sleep", "1000"}, account);
-      const rlimit few{static_cast<rlim_t>(lowest + more), before.rlim_max};
-      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-      session.take(hello_message({}), TrafficClass::kCommands);
-      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+      begin_below(session, lowest + more);
       is_over = session.is_over();
     }
     EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left, with " << more << " descriptors";
@@ -68,6 +79,26 @@ TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
     EXPECT_EQ(words.said.size(), is_over ? 1u : 0u) << "who is refused is told";
   }
   EXPECT_GE(refused, 3);
+}
+
+// A page, two pairs of sockets, and a copy of each of the four that are given away; then it is looked for.
+TEST(ProcessSession, IsNotStartedWithoutWhatItIsGiven) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers need descriptors of their own";
+#endif
+  const std::shared_ptr<TenantAccount> account = account_with_page();
+  const int lowest = lowest_descriptor();
+  int refused = 0;
+  for (Code code = Code::kResourceExhausted; code == Code::kResourceExhausted; ++refused) {
+    ASSERT_LT(refused, 100);
+    Words words;
+    ProcessSession session(words, {}, {"/there/is/no/such/program"}, account);
+    begin_below(session, lowest + refused);
+    ASSERT_EQ(words.said.size(), 1u);
+    code = words.refusal().code();
+    EXPECT_THAT(code, testing::AnyOf(Code::kResourceExhausted, Code::kUnavailable)) << words.refusal().to_string();
+  }
+  EXPECT_GT(refused, 9);
 }
 
 /// As when the client goes while its process is being started: a process that answers nothing is not waited for.
@@ -109,9 +140,89 @@ TEST(ProcessSession, WhoSaysToHaveDevicesThatCannotBeHasNoSession) {
     EXPECT_EQ(session.devices().all, each.can_be ? each.said.all : kFirst);
     ASSERT_EQ(words.said.size(), each.can_be ? 0u : 1u);
     if (each.can_be) continue;
-    const Status why = refusal_in(Bytes(words.said[0]).subspan(sizeof(MessageHeader)));
-    EXPECT_EQ(why.code(), Code::kAborted) << why.to_string();
+    EXPECT_EQ(words.refusal().code(), Code::kAborted) << words.refusal().to_string();
   }
+}
+
+// Messages of no bytes are kept, too, until the client takes them.
+TEST(ProcessSession, WhoNeverStopsSayingThingsIsStopped) {
+  constexpr std::uint64_t kHeld = 1 << 20, kMost = 2 * kHeld + (8 << 20);
+  constexpr std::size_t kMessage = 1024;
+  struct Case {
+    std::size_t bytes = 0;   // of each message
+    std::uint64_t left = 0;  // of what was said before
+  };
+  for (const Case& each : {Case{.bytes = 0}, Case{.bytes = kMessage}, Case{.left = kMost / 2}, Case{.left = kMost}}) {
+    SCOPED_TRACE(fmt::format("{} bytes, {} before", each.bytes, each.left));
+    const std::vector<std::byte> message(each.bytes);
+    const std::string says = saying(FrameType::kSend, message);
+    Words words;
+    words.left = each.left;
+    ProcessSession session(words, {.held_results = kHeld},
+                           {"/bin/sh", "-c", fmt::format("while {} 2>/dev/null; do :; done", says)},
+                           account_with_page());
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+    EXPECT_TRUE(session.is_over());
+    EXPECT_EQ(words.said.size(), (kMost - each.left) / (each.bytes + Outlet::kMessageCost) + 1) << "and why it ended";
+    EXPECT_EQ(words.refusal().code(), Code::kAborted) << words.refusal().to_string();
+  }
+}
+
+// What it says to have copied is its tenant's, which may have other sessions.
+TEST(ProcessSession, WhoSaysToHaveCopiedMoreThanItMightHasNoSession) {
+  constexpr std::uint64_t kMost = 100 + kMaxPayload;
+  struct Case {
+    std::optional<std::int64_t> level;
+    std::uint64_t copied = 0;
+    bool can_be = false;
+  };
+  for (const Case& each :
+       {Case{100, kMost, true}, Case{100, kMost + 1}, Case{100, ~std::uint64_t{0}}, Case{0, 0, true}, Case{0, 1},
+        Case{-1, 1}, Case{std::nullopt, 0, true}, Case{std::nullopt, ~std::uint64_t{0}}}) {
+    SCOPED_TRACE(fmt::format("{} of {}", each.copied, each.level.value_or(-2)));
+    Ran ran;
+    ran.devices.all = 1;
+    ran.copied = each.copied;
+    Words words;
+    words.level = each.level;
+    ProcessSession session(words, {.module_bytes = 0}, program_that_ran(ran), account_with_page());
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+    EXPECT_EQ(session.is_over(), !each.can_be);
+    EXPECT_EQ(words.charged, each.can_be ? each.copied : 0u);
+  }
+}
+
+TEST(ProcessSession, WhatItWroteOverOfItsTenantIsAsBeforeWhenItHasEnded) {
+  constexpr std::uint64_t kMost = 1000, kAllOnes = ~std::uint64_t{0};
+  const std::shared_ptr<TenantAccount> account = account_with_page();
+  account->limit_memory(kMost);
+  const TenantMeter& meter = *account->meter;
+  {
+    Ran ran;
+    ran.devices.all = 1;
+    Words words;
+    ProcessSession session(
+        words, {},
+        program_that_ran(ran, fmt::format("head -c {} /dev/zero | tr '\\0' '\\377' | dd of=/proc/self/fd/{} "
+                                          "conv=notrunc status=none",
+                                          sizeof(TenantMeter), kInheritedTenant)),
+        account);
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+    EXPECT_FALSE(session.is_over());
+    EXPECT_EQ(meter.most_memory.load(), kAllOnes);
+    EXPECT_EQ(meter.devices.back().slots.back().load(), kAllOnes);
+  }
+  EXPECT_EQ(meter.most_memory.load(), kMost);
+  for (const DeviceMeter& device : meter.devices) EXPECT_EQ(device.memory(), 0u);
+  // Also what it wrote there, or another that it began, behind its end.
+  account->meter->most_memory.store(0);
+  account->meter->devices[0].slots[DeviceMeter::kThreads].store(kAllOnes);
+  EXPECT_TRUE(account->take_slot());
+  EXPECT_EQ(meter.most_memory.load(), kMost);
+  EXPECT_EQ(meter.devices[0].memory(), 0u);
 }
 
 // Where a page is shorter than its mapping, the server ends by SIGBUS when it looks there.

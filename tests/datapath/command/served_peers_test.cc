@@ -6,6 +6,7 @@
 #include "datapath/command/codec.h"
 #include "fairlead/engine.h"
 #include "fairlead/host_executor.h"
+#include "tests/datapath/command/process_program.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -105,6 +106,44 @@ TEST_F(ServedPeersTest, WhoDoesNotShowThatASessionIsHisGoesInTime) {
   EXPECT_EQ(owner.state(), PeerState::kReady);
   EXPECT_EQ(served_.stats().sessions, 1u);
   EXPECT_EQ(served_.stats().sessions_refused, 0u);
+}
+
+TEST_F(ServedPeersTest, OfATenantThatMayHaveNoneAwayNoneIsKept) {
+  Tenants tenants({}, nullptr);
+  ServiceCounters counters;
+  Turnstiles none;
+  const ServiceConfig config{.executors = fairlead::command::host_executors({})};
+  auto session = std::make_unique<ServedPeer>(connect(), *tenants.admit(""), ServerSession::Terms(), config, counters,
+                                              none, nullptr, nullptr, &time_of_test);
+  const ServedPeer* const one = session.get();
+  LostSessions lost(seconds(60), 0);
+  const LostSessions::Owned back = lost.keep(std::move(session), the_time);
+  EXPECT_EQ(back.get(), one);
+  EXPECT_EQ(lost.size(), 0u);
+  EXPECT_EQ(tenants.stats()[0].away, 0u);
+}
+
+// Whether a session is to be kept is the service's to say.
+TEST_F(ServedPeersTest, AProcessThatSaysThatItsSessionIsKeptIsNotBelieved) {
+  const auto welcome = welcome_message({}, WelcomeMore(), WelcomeLast(), WelcomeKept{.keep_ms = 60'000});
+  Ran ran;
+  ran.devices.all = 1;
+  const ServiceConfig config{.program = program_that_ran(ran, saying(FrameType::kSend, welcome))};
+  for (const std::uint64_t keep_ms : {std::uint64_t{0}, std::uint64_t{60'000}}) {
+    Tenants tenants({}, nullptr, 1, true);
+    ServiceCounters counters;
+    Turnstiles none;
+    ServedPeer session(connect(), *tenants.admit(""), {.keep_ms = keep_ms}, config, counters, none, nullptr, nullptr,
+                       &time_of_test);
+    Event hello;
+    hello.kind = Event::Kind::kMessage;
+    hello.traffic = TrafficClass::kCommands;
+    hello.value = kMessageValue;
+    hello.data = hello_message({});
+    session.deliver(std::move(hello));
+    EXPECT_EQ(session.turn(), ServedPeer::Left::kNothing);
+    EXPECT_EQ(session.is_kept(), keep_ms != 0);
+  }
 }
 
 }  // namespace

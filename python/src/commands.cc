@@ -42,7 +42,11 @@ struct SessionState {
     const auto finished = std::stable_partition(kept.begin(), kept.end(), [ended](const Kept& each) {
       if (ended || each.channel.reached(cmd::Stage::kComplete) >= each.sequence) return false;
       const auto failure = each.channel.failure();
-      return !failure || failure->sequence > each.sequence;
+      if (!failure || failure->sequence > each.sequence) return true;
+      // Known early: what pieces before it brought may still be on its way.
+      cmd::Channel channel = each.channel;
+      return channel.wait(each.sequence, cmd::Stage::kComplete, std::chrono::nanoseconds(0)).code() ==
+             Code::kDeadlineExceeded;
     });
     // Owners' destructors are Python's and may come back here: they run when the list is whole again.
     const std::vector<Kept> gone(std::make_move_iterator(finished), std::make_move_iterator(kept.end()));
@@ -69,6 +73,13 @@ struct PyChannel {
 };
 
 struct PyService {
+  explicit PyService(std::unique_ptr<cmd::Service> made) : service(std::move(made)) {}
+  PyService(PyService&&) noexcept = default;
+  PyService& operator=(PyService&&) = delete;
+  ~PyService() {
+    if (service != nullptr) unlocked([this] { service.reset(); });  // it waits for what runs
+  }
+
   std::unique_ptr<cmd::Service> service;
 };
 
@@ -486,8 +497,8 @@ void bind_commands(py::module_& module) {
              config.executors = executors_of(device, memory_bytes);
              config.max_sessions = max_sessions;
              unlocked([&] { engine.metrics.reset(); });  // it is the service's engine from here on
-             return PyService{std::make_unique<cmd::Service>(
-                 value_of(unlocked([&] { return cmd::Service::start(std::move(engine.engine), std::move(config)); })))};
+             return PyService(std::make_unique<cmd::Service>(
+                 value_of(unlocked([&] { return cmd::Service::start(std::move(engine.engine), std::move(config)); }))));
            }),
            py::arg("engine"), py::kw_only(), py::arg("device") = "host",
            py::arg("memory_bytes") = std::uint64_t{1} << 30, py::arg("max_sessions") = 64)

@@ -10,7 +10,7 @@ from fairlead.command import Graph, Pointer, Service, Session
 
 @pytest.fixture
 def session():
-    with Service(fairlead.Engine(listen="127.0.0.1:0", transport="tcp"), memory_bytes=1 << 22) as service:
+    with Service(fairlead.Engine(listen="127.0.0.1:0", transport="tcp"), memory_bytes=1 << 24) as service:
         engine = fairlead.Engine(transport="tcp")
         with Session(engine, service.listen_address, patience=MINUTE) as made:
             yield made
@@ -48,6 +48,33 @@ def test_what_is_copied_out_is_kept_until_it_is_written(session):
 
     asyncio.run(wait())
     assert out == b"\5" * 1000
+
+
+class Witness(bytearray):
+    """Remembers whether it was written when it was let go of."""
+
+    written = []
+
+    def __del__(self):
+        Witness.written.append(self[0] == 5 and self[6 << 20] == 5)
+
+
+def test_what_is_copied_out_is_kept_though_a_later_piece_is_known_to_fail(session):
+    channel, other, x = session.open_channel(), session.open_channel(), session.new_handle()
+    channel.allocate(x, (8 << 20) - 1)
+    channel.fill(x, 0, (8 << 20) - 1, 5)
+    rounds = 20
+    for _ in range(rounds):
+        try:
+            channel.copy_out(Witness(8 << 20), x)  # its last byte is not there
+        except fairlead.Error:
+            pass  # so soon
+        other.synchronize(MINUTE)
+        with pytest.raises(fairlead.Error):
+            channel.synchronize(MINUTE)
+        channel.recover()
+    session.close()
+    assert Witness.written == [True] * rounds
 
 
 def test_arrays_with_gaps_are_refused(session):

@@ -17,7 +17,7 @@ namespace {
 Setter set_principal(std::string* target) {
   return [target](std::string_view text) {
     if (!is_principal_name(text)) {
-      return Status(Code::kInvalidArgument, fmt::format("a name has {}", kLegalPrincipalName));
+      return Status(Code::kInvalidArgument, fmt::format("'{}' is no name: a name has {}", text, kLegalPrincipalName));
     }
     *target = text;
     return Status();

@@ -54,9 +54,10 @@ void print_help(std::FILE* out) {
   for (const Command& command : kCommands) fmt::print(out, "  {:<8} {}\n", command.name, command.summary);
   fmt::print(
       out,
-      "\n'fairlead COMMAND --help' shows flags, defaults and examples. Every flag --some-name can also be set as\n"
-      "FAIRLEAD_SOME_NAME in the environment; FAIRLEAD_LOG=debug|info|warning|error|off sets the log level.\n"
-      "Exit codes: 0 done, 1 failed, 2 wrong usage.\n");
+      "\n'fairlead COMMAND --help' shows flags, defaults and examples, and behind each flag the variable of the\n"
+      "environment that sets it, too: FAIRLEAD_SOME_NAME of --some-name; of several names the first counts.\n"
+      "FAIRLEAD_LOG=debug|info|warning|error|off sets the log level.\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 and the signal if interrupted; of 'run' the program's.\n");
 }
 
 // The library falls back to a default; who runs a program wants to know.

@@ -68,8 +68,8 @@ int run_command(Words words) {
             "The exit code is the program's; 127 if it cannot be started.");
   args.option("--soft-device,--device", "NAME", "What the device is called (default soft0)", set_text(&settings.name));
   args.option("--packet-io", "PORT",
-              "Packet port: udp, or dpdk:DEVICE; with faults udp,drop=0.01,reorder=0.01,seed=7,silent_after=N "
-              "(default udp)",
+              "Packet port: udp, memif,role=server|client,socket=NAME, or dpdk:DEVICE; with faults "
+              "udp,drop=0.01,reorder=0.01,seed=7,silent_after=N (default udp)",
               set_text(&settings.packet_io));
   args.option("--soft-profile,--profile", "P", "Feature set: full or pvrdma (default full)",
               set_choice(&settings.profile, {"full", "pvrdma"}));

@@ -112,6 +112,15 @@ struct Args::Impl {
     return {};
   }
 
+  // CLI11 says that a flag has no value, and not what it takes.
+  [[nodiscard]] std::string missing_value(const std::string& said) const {
+    const CLI::Option* const option = app.get_option_no_throw(said.substr(0, said.find(':')));
+    if (option == nullptr || !said.ends_with(" missing")) return said;
+    const std::string& help = option->get_description();
+    return fmt::format("{}: {} is missing: {}", option->get_name(), option->get_type_name(),
+                       help.substr(0, help.rfind(" [")));
+  }
+
   // What is most like it, if that is likely meant.
   [[nodiscard]] std::string nearest(const std::string& flag) {
     std::string name;
@@ -220,6 +229,8 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", impl_->app.help());
     return kSuccess;
+  } catch (const CLI::ArgumentMismatch& error) {
+    return usage_error(impl_->missing_value(error.what()));
   } catch (const CLI::ExtrasError&) {
     return usage_error(fmt::format("too many words: {}", fmt::join(impl_->app.remaining(), " ")));
   } catch (const CLI::Error& error) {

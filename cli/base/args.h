@@ -72,7 +72,8 @@ template <typename T>
 [[nodiscard]] Setter set_number(T* target, std::int64_t min, std::int64_t max) {
   return set_number([target](std::int64_t value) { *target = static_cast<T>(value); }, min, max);
 }
-/// A decimal number of seconds from `min` to `max`.
+/// A decimal number of `what` from `min` to `max`, which its error says as it is: "seconds", "a part".
+[[nodiscard]] Setter set_decimal(double* target, std::string what, double min, double max);
 [[nodiscard]] Setter set_seconds(double* target, double min, double max);
 /// "64M"; see bench/base/sizes.h.
 [[nodiscard]] Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/principal_name.h"
+#include "base/printable.h"
 
 namespace fairlead::cli {
 
@@ -25,7 +26,7 @@ Status read_principal_lines(std::string_view text, const std::string& path, std:
     std::string who;
     if (!(words >> who)) continue;
     if (who != "*" && !is_principal_name(who)) {
-      return wrong(fmt::format("a name has {}, or is *", kLegalPrincipalName));
+      return wrong(fmt::format("'{}' is no name: a name has {}, or is *", printable(who), kLegalPrincipalName));
     }
     if (!names.insert(who).second) return wrong(fmt::format("'{}' has a line already", who));
     begin(who);

@@ -67,16 +67,18 @@ Setter set_number(std::function<void(std::int64_t)> store, std::int64_t min, std
   };
 }
 
-Setter set_seconds(double* target, double min, double max) {
-  return [target, min, max](std::string_view text) {
+Setter set_decimal(double* target, std::string what, double min, double max) {
+  return [target, what = std::move(what), min, max](std::string_view text) {
     double value = 0;
     if (!read_whole(text, value) || !(value >= min && value <= max)) {
-      return illegal(text, fmt::format("seconds, from {} to {}", min, max));
+      return illegal(text, fmt::format("{}, from {} to {}", what, min, max));
     }
     *target = value;
     return Status();
   };
 }
+
+Setter set_seconds(double* target, double min, double max) { return set_decimal(target, "seconds", min, max); }
 
 Setter set_size(std::uint64_t* target, std::uint64_t min, std::uint64_t max) {
   return [target, min, max](std::string_view text) {

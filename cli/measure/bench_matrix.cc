@@ -64,7 +64,7 @@ int bench_matrix_command(Words words) {
   args.option("--duration", "S", "Seconds that each pair has for either, in each direction (default 0.2)",
               set_seconds(&options.plan.duration, 0.01, 3600));
   args.option("--slow-factor", "FACTOR", "Name what is so many times worse than usual, at least (default 1.25)",
-              set_seconds(&options.slow, 1.01, 1e6));
+              set_decimal(&options.slow, "a factor", 1.01, 1e6));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--svg", "FILE", "Draw a heat map; - for standard output", set_text(&options.svg));
   add_engine_options(args, &options.config);

@@ -222,7 +222,7 @@ void add_bench_options(Args& args, BenchOptions* options) {
       "--rate", "N",
       "Operations a second, each due at its time whatever became of those before: latency is from then (default: as "
       "fast as they complete)",
-      set_seconds(&plan->rate, 0.1, 1e9));
+      set_decimal(&plan->rate, "operations a second", 0.1, 1e9));
   args.option("--repeat", "N",
               "Measure each size so often: mean, spread and a 95 % interval (default 1; with --compare 3)",
               set_number(&plan->repeat, 1, static_cast<std::int64_t>(bench::kMaxRepeats)));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "bench/base/file_output.h"
@@ -286,20 +287,26 @@ void add_options(Args& args, Options& options) {
   args.option(
       "--slow-candidate", "PART",
       "A check of the method: the candidate rests for this part of the time that it ran, 0.1 for 10 % (default 0)",
-      set_seconds(&plan->slow_candidate, 0, 10));
+      set_decimal(&plan->slow_candidate, "a part", 0, 10));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   args.option("--html", "FILE", "Write a page that needs no other file; - for standard output",
               set_text(&options.html));
   add_prometheus_file(args, &options.prometheus);
 }
 
-}  // namespace
-
-int gain_command(Words words) {
+/// Whether it is steps of training that are compared: --training, or its like in the environment.
+bool compares_training(Words words) {
   const auto names_training = [](std::string_view word) {
     return word == "--training" || word.starts_with("--training=");
   };
-  if (std::ranges::any_of(words, names_training)) return gain_training_command(words);
+  const char* const named = std::getenv("FAIRLEAD_TRAINING");
+  return std::ranges::any_of(words, names_training) || (named != nullptr && *named != '\0');
+}
+
+}  // namespace
+
+int gain_command(Words words) {
+  if (compares_training(words)) return gain_training_command(words);
   Options options;
   options.plan.load.sizes = {std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20};
   options.plan.load.footprint = std::uint64_t{4} << 20;  // several buffers, as programs have

@@ -115,7 +115,7 @@ Status compare_as(bench::Group& group, const Options& options, Console& console)
 void add_options(Args& args, Options& options) {
   bench::TrainingGainPlan* const plan = &options.plan;
   options.ranks.local_by_default = kRanks;
-  add_training_options(args, &options.training, "--training");
+  add_training_options(args, &options.training, "--training", "resnet50, vgg16 or bert-base");
   args.option("--scale", "PART",
               "Of the model and of its computing time: 0.1 for a tenth of both, which is as many bytes for each second "
               "(default 1)",
@@ -142,7 +142,7 @@ void add_options(Args& args, Options& options) {
               "So much longer is their round trip than that of the link that is measured (default 0)",
               [plan](std::string_view text) {
                 double ms = 0;
-                const Status ok = set_seconds(&ms, 0, 10'000)(text);
+                const Status ok = set_decimal(&ms, "milliseconds", 0, 10'000)(text);
                 plan->links_round_trip = ms * 1e-3;
                 return ok;
               });

@@ -4,9 +4,10 @@
 
 namespace fairlead::cli {
 
-void add_training_options(Args& args, TrainingOptions* options, const std::string& model_flag) {
+void add_training_options(Args& args, TrainingOptions* options, const std::string& model_flag,
+                          const std::string& model_help) {
   options->plan.model = *bench::model_by_name("resnet50");
-  args.option(model_flag, "NAME", "resnet50, vgg16 or bert-base (default resnet50)", [options](std::string_view name) {
+  args.option(model_flag, "NAME", model_help, [options](std::string_view name) {
     Result<bench::Model> model = bench::model_by_name(name);
     if (!model) return model.error();
     options->plan.model = *std::move(model);
@@ -17,7 +18,7 @@ void add_training_options(Args& args, TrainingOptions* options, const std::strin
   args.option("--compute-ms", "T", "Milliseconds that it takes for them, forward and backward (default 200)",
               [options](std::string_view text) {
                 double ms = 0;
-                const Status ok = set_seconds(&ms, 0, 1e6)(text);
+                const Status ok = set_decimal(&ms, "milliseconds", 0, 1e6)(text);
                 options->compute_seconds = ms * 1e-3;
                 return ok;
               });

@@ -19,6 +19,8 @@ struct TrainingOptions {
 };
 
 /// `model_flag` NAME, --batch, --compute-ms, --dtype, --fusion and --no-overlap. `options` must outlive args.parse().
-void add_training_options(Args& args, TrainingOptions* options, const std::string& model_flag);
+/// `model_help`: with the default, if the command can be had without that flag.
+void add_training_options(Args& args, TrainingOptions* options, const std::string& model_flag,
+                          const std::string& model_help = "resnet50, vgg16 or bert-base (default resnet50)");
 
 }  // namespace fairlead::cli

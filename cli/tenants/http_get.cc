@@ -18,7 +18,7 @@ namespace {
 using std::chrono::steady_clock;
 
 Status unreachable(std::string_view where, std::string_view why) {
-  return {Code::kUnavailable, fmt::format("cannot reach {}: {}", where, why)};
+  return {Code::kUnavailable, fmt::format("cannot reach {}: {}; give the address of --metrics", where, why)};
 }
 
 /// False: not in time.

@@ -78,8 +78,10 @@ Result<Principals> Principals::load(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info{};
   if (!file || ::fstat(file.get(), &info) != 0) {
-    return {errno == ENOENT ? Code::kNotFound : Code::kPermissionDenied,
-            fmt::format("keys file {}: {}", path, std::strerror(errno))};
+    const int error = errno;
+    const std::string why = fmt::format("keys file {}: {}", path, std::strerror(error));
+    if (error != ENOENT) return {Code::kPermissionDenied, why};
+    return {Code::kNotFound, fmt::format("{}; `umask 077; fairlead key NAME >> {}` makes one", why, path)};
   }
   if (Status owned = check_owner(info, path); !owned.ok()) return owned;
   std::string text(kMaxFile + 1, '\0');

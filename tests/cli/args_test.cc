@@ -141,7 +141,7 @@ TEST(Args, BadValuesNameTheLegalOnes) {
       {{"x", "--retry-count", "8"}, "legal: a whole number from 0 to 7"},
       {{"x", "--retry-count", "two"}, "legal: a whole number from 0 to 7"},
       {{"x", "--tcp-port", "65536"}, "from 0 to 65535"},
-      {{"x", "--mtu"}, "--mtu"},
+      {{"x", "--mtu"}, "--mtu: BYTES is missing: Path MTU: 256, 512"},
       {{}, "FILE"},
       {{"x", "y"}, "y"},
   };

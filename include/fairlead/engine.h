@@ -37,7 +37,6 @@ struct DeviceInfo {
   std::string reason;
 };
 
-/// What went over one of an engine's transports, in one of its lanes, since it was opened.
 /// shm: bytes of one-sided operations by the way that they took. This end copied the first three, once; what went
 /// through rings is counted by either end.
 struct CopiedBytes {
@@ -46,6 +45,7 @@ struct CopiedBytes {
   std::uint64_t through_rings = 0;
 };
 
+/// What went over one of an engine's transports, in one of its lanes, since it was opened.
 struct TransportStats {
   std::string transport;  // "verbs:mlx5_0", "verbs:soft0", "shm", "tcp"
   std::size_t lane = 0;   // by number, from 0

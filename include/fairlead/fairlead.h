@@ -283,7 +283,7 @@ typedef struct fairlead_bytes {
 /* Called once, when nothing touches registered bytes any more, on whichever thread. Must not block or call Fairlead. */
 typedef void (*fairlead_release)(void* context);
 
-/* From the pool; all bytes 0. `options` may be NULL. */
+/* From the pool; all bytes 0, unless with an audience. `options` may be NULL. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_allocate(fairlead_engine* engine, size_t bytes,
                                                          const fairlead_allocate_options* options,
                                                          fairlead_memory** memory);

@@ -212,8 +212,9 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
 
     state: {name: array}, NumPy's or torch's, any shape, of a dtype that safetensors has. Arrays without gaps are not copied.
     files: for a sharded model {file name: [tensor names]}, all of them, each once; else one file, MODEL.safetensors.
-    metadata: {text: text}, of the first file. checksum: CRC-32 of every tensor, computed here and compared there; left out
-    for tensors of GPUs. timeout: seconds for all of it. Blocks; in a coroutine call it by asyncio.to_thread.
+    metadata: {text: text}, of the first file. checksum: CRC-32 of every tensor, computed here and compared there. If one
+    tensor is on a GPU, none of that push is checked: push those of the host by themselves. timeout: seconds for all of it.
+    Blocks; in a coroutine call it by asyncio.to_thread.
 
     Gives figures, as the report of `fairlead push` has them: {"tensors", "bytes", "seconds" that the transfers took,
     "bytes_per_second" of them, "total_seconds"}.

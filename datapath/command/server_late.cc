@@ -20,6 +20,7 @@ void ServerSession::follow(ServerChannel& channel) {
   while (std::optional<PendingResults::Result> result = channel.results().pending.take(channel.complete())) {
     give_result(channel, result->sequence, result->message);
     give_large(std::move(result->message));
+    if (channel.reply_is_full()) reply(channel);  // all that is under way may come at once
   }
   if (!now.lost.ok()) {
     ++counts_.failures;

@@ -18,7 +18,8 @@ using fairlead::command::Scope;
 
 /// What the next executors are.
 struct Nature {
-  bool late = false;                           // works by itself, and is never past anything
+  bool late = false;                           // works by itself
+  std::uint64_t complete = 0;                  // how far such a one is
   Outcome lost{};                              // such a one's context, by and by
   bool ends_at_work = false;                   // it writes what it copies out when it is destroyed, and not before
   std::vector<std::span<std::byte>> copies{};  // of such ones
@@ -39,7 +40,7 @@ class Directed final : public fairlead::command::ExecutorAround {
   }
   Outcome load_module(fairlead::command::Handle, Bytes) override { return {}; }
   [[nodiscard]] bool is_asynchronous() const noexcept override { return late_; }
-  fairlead::command::Progress progress(std::uint32_t) override { return {0, nature_.lost}; }
+  fairlead::command::Progress progress(std::uint32_t) override { return {nature_.complete, nature_.lost}; }
   Outcome copy_out(std::span<std::byte> to, fairlead::command::Handle from, std::uint64_t offset) override {
     if (ends_at_work_) nature_.copies.push_back(to);
     return ExecutorAround::copy_out(to, from, offset);
@@ -141,6 +142,27 @@ TEST_F(LostDevice, MayWriteWhatItCopiesOutUntilItIsDestroyed) {
 }
 
 // And where none is lost.
+TEST_F(LostDevice, WhatCompletesAtOnceComesInRepliesOfTheUsualSize) {
+  begin_both(true);
+  constexpr std::uint64_t kCopies = 500;
+  const std::vector<std::vector<std::byte>> copies(kCopies, record(Opcode::kCopyOut, CopyBody{7, 0, kMaxInline}));
+  give(0, 1, {allocate(7, kMaxInline)});
+  give(0, 2, copies);
+  run();
+  EXPECT_EQ(replies(0).executed, 1 + kCopies);
+  nature_.complete = 1 + kCopies;
+  (void)session_->run(SessionRunner::Clock::time_point::max(), 0);
+  std::uint64_t items = 0;
+  for (const auto& message : sent_) {
+    Bytes body = message;
+    const auto header = take<MessageHeader>(body);
+    if (!is_message(*header, MessageType::kReply) || header->channel != 0) continue;
+    items += read_reply(*header, body)->items;
+    EXPECT_LT(message.size(), kReplyBytes + 2 * kMaxInline);
+  }
+  EXPECT_EQ(items, kCopies);
+}
+
 TEST_F(LostDevice, ImagesOfTwoDevicesTakeTurns) {
   begin_both(false);
   give(0, 1, {module("one")});

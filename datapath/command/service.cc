@@ -6,9 +6,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
-#include <system_error>
 
 #include "base/system/no_thread.h"
 #include "base/system/yielding_look.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <latch>
@@ -178,7 +179,7 @@ TEST(PoolThreads, EndBesideThePool) {
 // A block that an object of the thread frees when the thread's other objects have gone already.
 // The pool's own thread gives back what is idle; without it nothing is, and all else goes on.
 TEST(PoolThreads, NoneIsToBeHad) {
-  Pool pool(kArena);
+  Pool pool({.arena_bytes = kArena, .idle = std::chrono::hours(1)});
   {
     const test::NoThreads none;
     const auto block = pool.allocate(4096);

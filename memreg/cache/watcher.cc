@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/system/mapping_budget.h"
+#include "base/system/no_thread.h"
 #include "base/system/quiet_thread.h"
 #include "memreg/cache/mappings.h"
 
@@ -125,7 +126,7 @@ Status Watcher::begin(std::function<void()> before_read) {
   try {
     reader_ = quiet_thread("fl-cache-events", [this] { read_until_stopped(); });
   } catch (const std::system_error& error) {
-    return {Code::kResourceExhausted, fmt::format("no thread for the registration cache: {}", error.what())};
+    return no_thread("the registration cache", error);
   }
   return {};
 }

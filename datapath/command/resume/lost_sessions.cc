@@ -15,7 +15,7 @@ LostSessions::Owned LostSessions::keep(Owned session, Clock::time_point now) {
   if (session->account().away.load() >= most_) {
     const auto first =
         std::ranges::find(kept_, &session->account(), [](const Lost& lost) { return &lost.session->account(); });
-    if (most_ == 0 || first == kept_.end()) return session;
+    if (first == kept_.end()) return session;
     remember(*first->session, fmt::format("its tenant had {} more sessions whose clients were away, the limit", most_));
     gone = let_go(first);
   }

@@ -38,67 +38,65 @@ std::shared_ptr<TenantAccount> account_with_page() {
   return account;
 }
 
-/// The first of the numbers that the next descriptors have.
-int lowest_descriptor() {
-  const int lowest = ::dup(0);
-  EXPECT_GE(lowest, 0);
-  ::close(lowest);
-  return lowest;
-}
-
-/// The session begins while there is no descriptor of that number or above it.
-void begin_below(ProcessSession& session, int end) {
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit few{static_cast<rlim_t>(end), before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  session.take(hello_message({}), TrafficClass::kCommands);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-}
-
-/// A descriptor more each time, until one is enough.
-TEST(ProcessSession, TooFewDescriptorsRefuseItAndLeaveNothing) {
+/// Where there are few descriptors: one more each time.
+class ProcessSessionBegun : public testing::Test {
+ protected:
+  void SetUp() override {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizers need descriptors of their own";
+    GTEST_SKIP() << "the sanitizers need descriptors of their own";
 #endif
-  const std::shared_ptr<TenantAccount> account = account_with_page();
-  const int lowest = lowest_descriptor();
-  int refused = 0;
+    lowest_ = ::dup(0);
+    ASSERT_GE(lowest_, 0);
+    ::close(lowest_);
+  }
+  /// The session begins while there are no more than that.
+  void begin_with(ProcessSession& session, int descriptors) const {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit few{static_cast<rlim_t>(lowest_ + descriptors), before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    session.take(hello_message({}), TrafficClass::kCommands);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  }
+
+  const std::shared_ptr<TenantAccount> account_ = account_with_page();
+  int refused_ = 0;
+
+ private:
+  int lowest_ = 0;  // of the numbers that the next descriptors have
+};
+
+/// Until one is enough.
+TEST_F(ProcessSessionBegun, TooFewDescriptorsRefuseItAndLeaveNothing) {
   for (int more = 0, began = 0; began == 0; ++more) {
     ASSERT_LT(more, 100);
     Words words;
     bool is_over = false;
     {
-      ProcessSession session(words, {}, {"/bin/sleep", "1000"}, account);
-      begin_below(session, lowest + more);
+      ProcessSession session(words, {}, {"/bin/sleep", "1000"}, account_);
+      begin_with(session, more);
       is_over = session.is_over();
     }
     EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left, with " << more << " descriptors";
     EXPECT_EQ(errno, ECHILD);
-    (is_over ? refused : began) += 1;
+    (is_over ? refused_ : began) += 1;
     EXPECT_EQ(words.said.size(), is_over ? 1u : 0u) << "who is refused is told";
   }
-  EXPECT_GE(refused, 3);
+  EXPECT_GE(refused_, 3);
 }
 
 // A page, two pairs of sockets, and a copy of each of the four that are given away; then it is looked for.
-TEST(ProcessSession, IsNotStartedWithoutWhatItIsGiven) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizers need descriptors of their own";
-#endif
-  const std::shared_ptr<TenantAccount> account = account_with_page();
-  const int lowest = lowest_descriptor();
-  int refused = 0;
-  for (Code code = Code::kResourceExhausted; code == Code::kResourceExhausted; ++refused) {
-    ASSERT_LT(refused, 100);
+TEST_F(ProcessSessionBegun, IsNotStartedWithoutWhatItIsGiven) {
+  for (Code code = Code::kResourceExhausted; code == Code::kResourceExhausted; ++refused_) {
+    ASSERT_LT(refused_, 100);
     Words words;
-    ProcessSession session(words, {}, {"/there/is/no/such/program"}, account);
-    begin_below(session, lowest + refused);
+    ProcessSession session(words, {}, {"/there/is/no/such/program"}, account_);
+    begin_with(session, refused_);
     ASSERT_EQ(words.said.size(), 1u);
     code = words.refusal().code();
     EXPECT_THAT(code, testing::AnyOf(Code::kResourceExhausted, Code::kUnavailable)) << words.refusal().to_string();
   }
-  EXPECT_GT(refused, 9);
+  EXPECT_GT(refused_, 9);
 }
 
 /// As when the client goes while its process is being started: a process that answers nothing is not waited for.

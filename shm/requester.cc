@@ -6,6 +6,7 @@
 
 #include "base/guarded.h"
 #include "shm/pieces.h"
+#include "transport/message_bytes.h"
 
 namespace fairlead::shm {
 
@@ -71,10 +72,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
                   : slot.fits_inside() ? slot.inside()
                                        : out_.place(slot.bytes);
   if (to == nullptr) return false;
-  for (const auto& segment : work.local) {
-    if (segment.length > 0) std::memcpy(to, segment.data, segment.length);
-    to += segment.length;
-  }
+  datapath::copy_message(to, work.local);
   ++end_;
   left_ -= std::min<std::size_t>(left_, length);
   if (!at_once) return true;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "tcp_fallback/frame.h"
+#include "transport/message_bytes.h"
 
 namespace fairlead::tcp_fallback {
 
@@ -59,10 +59,7 @@ bool RequestQueue::push(const datapath::WorkRequest& work) noexcept {
     request.remote_key = refusals_;
     request.known_first = first_;
     request.segments[request.segment_count++] = {copy, length};
-    for (const auto& segment : work.local) {
-      if (segment.length > 0) std::memcpy(copy, segment.data, segment.length);
-      copy += segment.length;
-    }
+    datapath::copy_message(copy, work.local);
   } else if (legal) {
     for (const auto& segment : work.local) request.segments[request.segment_count++] = {segment.data, segment.length};
   }

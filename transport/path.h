@@ -34,8 +34,9 @@ struct LocalSegment {
 enum class OpKind : std::uint8_t { kWrite, kRead, kMessage };
 
 /// One operation. The segment array is read during post() only; the memory it names is busy until completion, except
-/// that a message's bytes are copied by post(). One remote range, contiguous, sum of the segments long. Any length:
-/// what is longer than the device takes is split. Zero length is allowed.
+/// that a message's bytes are copied by post() (transport/message_bytes.h: as they are, or as zeros where they are
+/// gone). One remote range, contiguous, sum of the segments long. Any length: what is longer than the device takes is
+/// split. Zero length is allowed.
 struct WorkRequest {
   std::uint64_t id = 0;  // given back as Ended::first
   OpKind kind = OpKind::kWrite;

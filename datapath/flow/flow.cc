@@ -97,9 +97,10 @@ void Flow::check_timers(Clock::time_point now) {
   if (!stuck) return;
   // Of several paths those that have nothing to do with it are left alone.
   for_paths([&](PathSet& paths) {
-    const bool holds = &paths == &paths_ ? rails_.empty() || stuck->on_first
-                                         : paths.in_use() != nullptr && !paths.in_use()->in_flight.empty();
-    if (holds) paths.take_back_memory(stuck->since, now);
+    const bool first = &paths == &paths_;
+    const bool holds =
+        first ? rails_.empty() || stuck->on_first : paths.in_use() != nullptr && !paths.in_use()->in_flight.empty();
+    if (holds) paths.take_back_memory(stuck->since, now, first ? stuck->on_first : std::nullopt);
   });
 }
 
@@ -321,8 +322,7 @@ void Flow::handle_staged(const PathMessage& message) {
       legal = staged_target_.on_read(message, why);
       break;
     default:
-      legal = outbox_.staged_answer(message, why);
-      paths_.slot()->moved = true;
+      legal = outbox_.staged_answer(message, paths_.slot()->moved, why);
   }
   if (!legal) return user_.fail({Code::kDataLoss, fmt::format("{} {}", user_.who(), why)});
   if (staged_target_.owes()) pump_staged();

@@ -93,6 +93,13 @@ class InFlight {
     return std::max(oldest_bytes(Use::kWrite), oldest_bytes(Use::kRead));
   }
 
+  /// Bytes of all data that has not ended.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < entries_.size(); ++i) sum += entries_[i].use == Use::kEnded ? 0 : entries_[i].bytes;
+    return sum;
+  }
+
  private:
   using Use = PostedRequest::Use;
 

@@ -12,6 +12,8 @@ namespace {
 
 // For what crossed the last credit.
 constexpr std::size_t kSlack = 64;
+// Of a message, before its bytes are there: what a peer announces costs it nothing.
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -65,7 +67,7 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consum
   }
   if (message.offset == 0) {
     give_large(std::exchange(assembly_, {}));  // of one that was cancelled
-    assembly_ = take_large(message.total);
+    assembly_ = take_large(std::min<std::size_t>(message.total, kMostAtOnce));
   }
   assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
   assembly_have_ += size;

@@ -122,9 +122,10 @@ void Outbox::message_completed(const PostedRequest& request, Code code) {
   settle(t);
 }
 
-bool Outbox::staged_answer(const PathMessage& message, std::string& why) {
+bool Outbox::staged_answer(const PathMessage& message, bool& moved, std::string& why) {
   const bool data = message.type == MessageType::kStagedReadData;
   if (!(data ? staged_.on_data(message, why) : staged_.on_ack(message, why))) return false;
+  moved |= staged_.take_news();
   staged_.retire([this](const staging::Initiator::Operation& operation) {
     if (operation.code == Code::kOk) staged_bytes.add(operation.bytes);
     --operation.transfer->apart;

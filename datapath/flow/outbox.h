@@ -126,8 +126,8 @@ class Outbox {
 
   /// The peer has consumed up to this sequence.
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
-  /// False, with words, if the answer to a staged operation breaks the protocol.
-  [[nodiscard]] bool staged_answer(const PathMessage& message, std::string& why);
+  /// False, with words, if the answer to a staged operation breaks the protocol. Sets `moved` if it brings us further.
+  [[nodiscard]] bool staged_answer(const PathMessage& message, bool& moved, std::string& why);
   /// Says what became of the peer's atomic. False: more are on their way than an honest peer can have asked for.
   [[nodiscard]] bool say(std::uint64_t ticket, const atomics::Outcome& outcome, std::size_t path_depth);
   /// The outcome of one of ours. False, with words, if it breaks the protocol.
@@ -152,16 +152,17 @@ class Outbox {
   void end_late(Clock::time_point now);
   /// Those, as far as there are any.
   struct Stuck {
-    Clock::time_point since;  // of the oldest
-    bool on_first = false;    // one waits for the first path
+    Clock::time_point since;                                   // of the oldest
+    std::optional<Clock::time_point> on_first = std::nullopt;  // of the oldest that waits for the first path
   };
   [[nodiscard]] std::optional<Stuck> stuck() const noexcept {
     std::optional<Stuck> stuck;
     for (const TransferImpl* t = stuck_.front(); t != nullptr; t = List<TransferImpl>::next(t->in_stuck)) {
       if (t->held_apart != 0 && t->held_apart == t->outstanding && t->messages_outstanding == 0) continue;
       if (!stuck) stuck = Stuck{t->stuck_since};
-      stuck->on_first |= t->outstanding != t->on_rails + t->held_apart || t->messages_outstanding != 0;
-      if (stuck->on_first) break;
+      if (t->outstanding == t->on_rails + t->held_apart && t->messages_outstanding == 0) continue;
+      stuck->on_first = t->stuck_since;
+      break;
     }
     return stuck;
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/tally.h"
 #include "datapath/flow/outbox.h"
 
@@ -12,6 +13,11 @@ namespace fairlead::datapath {
 namespace {
 
 constexpr std::size_t kBatchBytes = 64 * 1024;  // of messages: a path that is full has turned no more than that away
+
+/// Behind post(), which sends zeros for what is not (transport/message_bytes.h).
+bool is_there(std::span<const LocalSegment> data) noexcept {
+  return std::ranges::all_of(data, [](const LocalSegment& each) { return readable(each.data, each.length); });
+}
 
 }  // namespace
 
@@ -51,7 +57,8 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
     }
     if (use == Use::kStagedOperation) {
       const bool read = t.list->kind == OpKind::kRead;
-      staged_.push({&t, b.request.bytes, b.request.sequence, b.request.at, read, 0, false, Code::kOk});
+      const Code code = read || is_there(requests_[i].local.subspan(1)) ? Code::kOk : Code::kDataLoss;
+      staged_.push({&t, b.request.bytes, b.request.sequence, b.request.at, read, 0, false, code});
     }
   }
   for (std::size_t i = count_; i > accepted; --i) {  // newest first, so that queues and cursors go back step by step

@@ -220,11 +220,21 @@ milliseconds PathSet::patience() noexcept {
   return rules_.path_timeout + milliseconds(slot_->in_flight.oldest_bytes() * 1000 / kSlowestBytesPerSecond);
 }
 
-void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now) {
-  if (in_use() == nullptr || slot_->moved) return;
+/// Whether a path that moves has kept a transfer's memory for longer than all that is under way may take: a peer can
+/// answer everything but that.
+bool PathSet::moves_without(Clock::time_point since, Clock::time_point now) const noexcept {
+  const auto held = now - std::max(since, slot_->in_use_since);
+  const milliseconds patience = std::max(rules_.peer_timeout, kLeastFenceTime);
+  return held > patience && held > patience + milliseconds(slot_->in_flight.bytes() * 1000 / kSlowestBytesPerSecond);
+}
+
+void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now,
+                               std::optional<Clock::time_point> held_since) {
+  if (in_use() == nullptr) return;
   // A path that had nothing to do has not stood still. But where the other end is to answer it holds nothing, either.
   const Clock::time_point still_since = slot_->in_flight.empty() ? slot_->last_moved : slot_->last_progress;
-  if (now - std::max(since, still_since) <= patience()) return;
+  const bool moves = slot_->moved || now - std::max(since, still_since) <= patience();
+  if (moves && !(held_since && moves_without(*held_since, now))) return;
   died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
 }
 

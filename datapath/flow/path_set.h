@@ -199,8 +199,9 @@ class PathSet {
   /// knows whether there is, so the passive one asks it.
   void check_progress(Clock::time_point now);
   /// A transfer that was cancelled or is late waits for its memory `since` then: a path that does not move is left for
-  /// it.
-  void take_back_memory(Clock::time_point since, Clock::time_point now);
+  /// it; and one that moves, but has not ended what is known to be on it `held_since` then, in the end.
+  void take_back_memory(Clock::time_point since, Clock::time_point now,
+                        std::optional<Clock::time_point> held_since = std::nullopt);
   /// The session ends: no more paths, and this one drains.
   void shut();
   [[nodiscard]] bool drained() const noexcept {
@@ -249,6 +250,7 @@ class PathSet {
   void died(Code code, const std::string& reason);
   void leave(Code code, const std::string& reason, bool for_better);
   [[nodiscard]] std::chrono::milliseconds patience() noexcept;
+  [[nodiscard]] bool moves_without(Clock::time_point since, Clock::time_point now) const noexcept;
   void close();
   void send_fence_ack(std::uint64_t peer_received);
   void await_fence(Clock::time_point now);

@@ -199,8 +199,8 @@ bool Initiator::on_ack(const PathMessage& message, std::string& why) {
     if (operation.sequence > message.sequence) break;
     if (operation.is_read || operation.done) continue;
     // A refusal speaks of its own operation; what came before it is done.
-    if (operation.sequence == message.sequence) operation.code = message.code;
-    operation.done = true;
+    if (operation.sequence == message.sequence && operation.code == Code::kOk) operation.code = message.code;
+    operation.done = has_news_ = true;
   }
   return true;
 }
@@ -221,6 +221,7 @@ bool Initiator::on_data(const PathMessage& message, std::string& why) {
       copy_read_data(operation, message.data);
       operation.done = operation.received == operation.bytes;
     }
+    has_news_ |= operation.done || !message.data.empty();
     return true;
   }
   why = fmt::format("answered staged read {} with {} bytes at {} that were not asked for", message.sequence,

@@ -92,7 +92,7 @@ class Initiator {
     bool is_read = false;
     std::uint64_t received = 0;  // of a read
     bool done = false;
-    Code code = Code::kOk;
+    Code code = Code::kOk;  // of a write whose source was gone, before it is answered
   };
   using Ended = std::function<void(const Operation&)>;
 
@@ -108,6 +108,8 @@ class Initiator {
   /// False: the peer broke the protocol.
   [[nodiscard]] bool on_ack(const PathMessage& message, std::string& why);
   [[nodiscard]] bool on_data(const PathMessage& message, std::string& why);
+  /// Whether an answer since the last look ended an operation, or brought bytes of one: a peer may say more than that.
+  [[nodiscard]] bool take_news() noexcept { return std::exchange(has_news_, false); }
   /// Those that ended, in the order in which they were begun.
   void retire(const Ended& ended);
   /// The path is gone: what had not ended is aborted.
@@ -117,6 +119,7 @@ class Initiator {
   Ring<Operation> operations_;
   std::uint64_t next_ = 1;
   std::size_t reads_ = 0;  // of operations_
+  bool has_news_ = false;
 };
 
 }  // namespace fairlead::datapath::staging

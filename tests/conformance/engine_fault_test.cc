@@ -21,6 +21,7 @@ class EngineFault : public testing::TestWithParam<Way>, public EnginePair {
     server.transport = "auto";
     start(server, config_for(GetParam()));
   }
+  void lose_memory_here(bool writes);
 };
 
 std::atomic<int> warnings{0};
@@ -81,8 +82,7 @@ TEST_P(EngineFault, TargetMemoryThatIsGoneFailsOnlyItsOwnTransfer) {
   EXPECT_EQ(peer.transport(), GetParam().transport);
 }
 
-TEST_P(EngineFault, MemoryThatIsGoneHereFailsItsTransfer) {
-  if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
+void EngineFault::lose_memory_here(bool writes) {
   auto [good, remote_good] = target("good", 65536);
   Memory source = buffer(*client, 4096, 7);
   for (const std::size_t size : {std::size_t{8}, std::size_t{65536}}) {
@@ -90,14 +90,26 @@ TEST_P(EngineFault, MemoryThatIsGoneHereFailsItsTransfer) {
     Result<Memory> lost = client->register_memory(pages.bytes());
     ASSERT_TRUE(lost) << lost.error().to_string();
     pages.gone();
-    Transfer read = peer.read(lost->slice(0, size), remote_good.slice(0, size));
-    EXPECT_FALSE(read.wait(kPatience).ok());
-    EXPECT_FALSE(read.status().message().empty());
+    const Memory here = lost->slice(0, size);
+    const RemoteMemory there = remote_good.slice(0, size);
+    Transfer moved = writes ? peer.write(here, there) : peer.read(here, there);
+    EXPECT_FALSE(moved.wait(kPatience).ok());
+    EXPECT_FALSE(moved.status().message().empty());
     // A queue pair goes down for it, and the session with it where nothing else may carry it.
     if (GetParam().transport != "tcp" && GetParam().one_sided) break;
     Transfer innocent = peer.write(source, remote_good.slice(0, 4096));
     EXPECT_TRUE(innocent.wait(kPatience).ok()) << innocent.status().to_string();
   }
+}
+
+TEST_P(EngineFault, MemoryThatIsGoneHereFailsItsRead) {
+  if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
+  lose_memory_here(false);
+}
+
+TEST_P(EngineFault, MemoryThatIsGoneHereFailsItsWrite) {
+  if (keeps_pages(GetParam())) GTEST_SKIP() << kKeepsPages;
+  lose_memory_here(true);
 }
 
 // On a queue pair a refusal costs the path. What the owner refused once is not asked for again.

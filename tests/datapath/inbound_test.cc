@@ -1,9 +1,12 @@
 #include "datapath/flow/inbound.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -101,6 +104,42 @@ TEST_F(InboundTest, FragmentsBecomeOneMessage) {
   EXPECT_EQ(take(fragment(5, "", 0, 0)), Verdict::kEvent);
   EXPECT_EQ(text(event), "");
 }
+
+TEST(InboundOfMuch, ALargeMessageIsWhole) {
+  constexpr std::size_t kAll = 5 << 20, kPart = 700'001;
+  Inbound inbound{{.events = 8, .bytes = kAll, .message_bytes = kAll}};
+  std::string sent(kAll, ' ');
+  for (std::size_t i = 0; i < kAll; ++i) sent[i] = static_cast<char>(i * 2654435761U >> 24);
+  Event event;
+  std::string why;
+  std::uint64_t sequence = 0;
+  for (std::size_t at = 0; at < kAll; at += kPart) {
+    const bool last = at + kPart >= kAll;
+    ASSERT_EQ(inbound.take(fragment(++sequence, std::string_view(sent).substr(at, kPart), at, kAll), 0, event, why),
+              last ? Verdict::kEvent : Verdict::kKept)
+        << why;
+  }
+  EXPECT_TRUE(text(event) == sent);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(InboundOfMuch, WhatIsAnnouncedTakesNoAddresses) {
+  constexpr std::uint64_t kAll = std::uint64_t{1} << 30;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream statm("/proc/self/statm");
+  std::size_t pages = 0;
+  ASSERT_TRUE(statm >> pages);
+  rlimit little = before;
+  little.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (std::size_t{64} << 20);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+  Inbound inbound{{.events = 8, .bytes = kAll, .message_bytes = kAll}};
+  Event event;
+  std::string why;
+  EXPECT_EQ(inbound.take(fragment(1, "x", 0, kAll), 0, event, why), Verdict::kKept);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+}
+#endif
 
 TEST_F(InboundTest, NotificationsMayStandBetweenFragments) {
   EXPECT_EQ(take(fragment(1, "ab", 0, 4)), Verdict::kKept);

@@ -146,7 +146,9 @@ TEST_F(OutboxTest, ARegionWithoutAKeyForThisTransportIsReachedByMessage) {
   PathMessage placed;
   placed.type = MessageType::kStagedAck;
   placed.sequence = 1;
-  ASSERT_TRUE(outbox.staged_answer(placed, why)) << why;
+  bool moved = false;
+  ASSERT_TRUE(outbox.staged_answer(placed, moved, why)) << why;
+  EXPECT_TRUE(moved);
   EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kMessage, 2, 0}));
   complete(2);
   ASSERT_EQ(ended.size(), 1u);
@@ -478,8 +480,9 @@ class StagedOutbox : public OutboxTest {
     made.type = type;
     made.sequence = sequence;
     made.code = code;
-    return outbox.staged_answer(made, why);
+    return outbox.staged_answer(made, moved, why);
   }
+  bool moved = false;
 };
 
 TEST_F(StagedOutbox, WritesGoByMessageAndEndByTheirAnswer) {

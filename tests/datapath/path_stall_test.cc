@@ -120,6 +120,24 @@ TEST_F(Stall, MemoryIsTakenBackFromAPathThatStandsStillOnly) {
   EXPECT_EQ(end.lost, 1);
 }
 
+// A peer may answer all but one staged operation, for ever.
+TEST_F(Stall, MemoryIsTakenBackFromAPathThatMovesWithoutIt) {
+  end.paths.slot()->in_flight.push({});
+  const Clock::time_point since = end.time;
+  while (end.time - since < milliseconds(10'000)) {
+    look(milliseconds(200));
+    end.paths.slot()->moved = true;
+    end.paths.take_back_memory(since, end.time, since);
+    end.paths.take_back_memory(since, end.time);
+  }
+  EXPECT_EQ(end.lost, 0);
+  look(milliseconds(1));
+  end.paths.take_back_memory(since, end.time);
+  EXPECT_EQ(end.lost, 0) << "another path has it";
+  end.paths.take_back_memory(since, end.time, since);
+  EXPECT_EQ(end.lost, 1);
+}
+
 // What it was waited for was on another path of the flow.
 TEST_F(Stall, APathThatHadNothingToDoHasNotStoodStill) {
   const Clock::time_point since = end.time;

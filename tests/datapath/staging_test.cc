@@ -217,6 +217,30 @@ TEST_F(StagingInitiator, AnAcknowledgementEndsAllWritesBeforeIt) {
   EXPECT_EQ(retired(), (Ended{{3, Code::kProtectionError}}));
 }
 
+TEST_F(StagingInitiator, AnAnswerThatEndsNothingIsNoNews) {
+  begin(false, 10);
+  EXPECT_TRUE(ack(0));
+  EXPECT_FALSE(initiator.take_news());
+  EXPECT_TRUE(ack(1));
+  EXPECT_TRUE(initiator.take_news());
+  EXPECT_FALSE(initiator.take_news()) << "asked once";
+  EXPECT_TRUE(ack(1));
+  EXPECT_FALSE(initiator.take_news()) << "said twice";
+  begin(true, 8);
+  EXPECT_TRUE(data(2, 0, {}));
+  EXPECT_FALSE(initiator.take_news());
+  EXPECT_TRUE(data(2, 0, std::span(answer).first(1)));
+  EXPECT_TRUE(initiator.take_news());
+  EXPECT_TRUE(data(2, 1, {}, Code::kProtectionError));
+  EXPECT_TRUE(initiator.take_news());
+}
+
+TEST_F(StagingInitiator, WhatIsGoneHereStaysLostWhateverThePeerSays) {
+  initiator.push({&transfer, 10, initiator.take_number(), 0, false, 0, false, Code::kDataLoss});
+  EXPECT_TRUE(ack(1));
+  EXPECT_EQ(retired(), (Ended{{1, Code::kDataLoss}}));
+}
+
 TEST_F(StagingInitiator, ARefusalSpeaksOfItsOwnWriteAlone) {
   for (int i = 0; i < 2; ++i) begin(false, 10);
   EXPECT_TRUE(ack(1, Code::kProtectionError));

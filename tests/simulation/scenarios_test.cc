@@ -205,6 +205,27 @@ TEST_F(Scenario, ACancelledWriteThatIsOnTheWireEndsOnceItCannotLandAnyMore) {
   }
 }
 
+// An acknowledgement that ends nothing, time and again, kept a transfer that is late for ever.
+TEST_F(Scenario, APeerThatSaysMuchAndEndsNothingKeepsNoMemory) {
+  TwoEnds ends(1, {plain(), plain()});
+  ASSERT_TRUE(ends.meet());
+  FakePath* const path = ends.path(0);
+  ASSERT_NE(path, nullptr);
+  for (FakePath* each : {path, path->peer()}) each->stall(std::chrono::minutes(10));
+  const TransferImpl& late = ends.write(0, 0, 64, false, milliseconds(1));
+  datapath::PathMessage message;
+  message.type = datapath::MessageType::kStagedAck;
+  datapath::PathHeader header;
+  encode(message, header);
+  for (int i = 0; i < 50 && !late.finished.load(); ++i) {
+    if (ends.path(0) == path) path->slip_message(header);
+    ends.pass(milliseconds(100), milliseconds(1));
+  }
+  EXPECT_TRUE(late.finished.load());
+  EXPECT_EQ(late.code, Code::kDeadlineExceeded);
+  EXPECT_TRUE(ends.end());
+}
+
 // Seen once in a hundred runs of an example: a server that is notified closes its session and ends. Its goodbye came by
 // another way than the path's word that the write was placed, overtook it, and the write ended as unavailable.
 TEST_F(Scenario, AGoodbyeDoesNotOvertakeThePathsLastWord) {

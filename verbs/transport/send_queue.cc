@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
+#include "transport/message_bytes.h"
 #include "verbs/transport/completion_code.h"
 #include "verbs/transport/message_header.h"
 
@@ -71,12 +71,7 @@ void SendQueue::take(const datapath::WorkRequest& wanted) noexcept {
 void SendQueue::copy_message(Request& r, const datapath::WorkRequest& wanted) noexcept {
   r.slot = next_slot_;
   if (++next_slot_ == limits_.send_depth) next_slot_ = 0;
-  std::byte* out = arena_.send_slot(r.slot) + kMessageHeaderBytes;
-  for (const datapath::LocalSegment& segment : wanted.local) {
-    if (segment.length == 0) continue;
-    std::memcpy(out, segment.data, segment.length);
-    out += segment.length;
-  }
+  datapath::copy_message(arena_.send_slot(r.slot) + kMessageHeaderBytes, wanted.local);
 }
 
 int SendQueue::pump(bool greet) noexcept {
@@ -112,7 +107,7 @@ bool SendQueue::put(const datapath::WorkRequest& wanted) noexcept {
     chain_.add_segment(segment.data, static_cast<std::uint32_t>(segment.length),
                        static_cast<std::uint32_t>(segment.key));
   }
-  if (!read && bytes != 0 && bytes <= start_.max_inline) wr.send_flags |= IBV_SEND_INLINE;
+  if (!read && may_go_inline(bytes)) wr.send_flags |= IBV_SEND_INLINE;
   Request& r = request(accepted_);
   r.id = wanted.id;
   r.length = bytes;
@@ -166,11 +161,16 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
         r.segment_offset = 0;
       }
     }
-    if (!read && piece != 0 && piece <= start_.max_inline) wr.send_flags |= IBV_SEND_INLINE;
+    if (!read && may_go_inline(piece)) wr.send_flags |= IBV_SEND_INLINE;
     r.remote_address += piece;
     r.bytes -= piece;
   } while (r.bytes != 0);
   return true;
+}
+
+/// The last request's data. Whoever posts copies it, and would fault where memory is gone: the device says it instead.
+bool SendQueue::may_go_inline(std::uint64_t bytes) const noexcept {
+  return bytes != 0 && bytes <= start_.max_inline && chain_.last_is_readable();
 }
 
 ibv_send_wr& SendQueue::append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address,

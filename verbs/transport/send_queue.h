@@ -116,6 +116,7 @@ class SendQueue {
   bool append_one_sided(Request& request, std::uint32_t number) noexcept;
   void append_control(bool greet) noexcept;
   int ring(bool greet) noexcept;
+  [[nodiscard]] bool may_go_inline(std::uint64_t bytes) const noexcept;
   ibv_send_wr& append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address, std::uint32_t remote_key,
                                     const std::optional<std::uint32_t>& notify) noexcept;
   ibv_send_wr& append_wqe(WqeKind kind) noexcept;

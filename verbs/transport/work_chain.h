@@ -6,9 +6,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "base/guarded.h"
 #include "verbs/transport/queue_limits.h"
 
 namespace fairlead::verbs {
@@ -36,6 +38,14 @@ class WorkChain {
   void add_segment(const std::byte* data, std::uint32_t length, std::uint32_t lkey) noexcept {
     segments_[segments_used_++] = {reinterpret_cast<std::uintptr_t>(data), length, lkey};
     ++last().num_sge;
+  }
+  /// Whether all of the last request's data can be read now.
+  [[nodiscard]] bool last_is_readable() const noexcept {
+    const ibv_send_wr& last = requests_[size_ - 1];
+    return std::all_of(last.sg_list, last.sg_list + last.num_sge, [](const ibv_sge& each) {
+      // verbs hands addresses as numbers.
+      return readable(reinterpret_cast<const std::byte*>(each.addr), each.length);  // NOLINT(performance-no-int-to-ptr)
+    });
   }
 
  private:

@@ -124,7 +124,8 @@ Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
       if (is_file && !seal(arena.fd_.get(), options.readable)) return exhausted(size, errno);
       if (options.node >= 0) {
         const Status bound = bind_to_node(arena.bytes_, options.node);
-        if (bound.code() == Code::kInvalidArgument) return bound;
+        const bool may_be_elsewhere = options.node_is_wish && check_numa_node(options.node).ok();
+        if (bound.code() == Code::kInvalidArgument && !may_be_elsewhere) return bound;
         if (!bound.ok()) arena.why_ += "; " + bound.message();
       }
       if (choice.kind == PageKind::kTransparent) ::madvise(start, size, MADV_HUGEPAGE);  // a hint

@@ -19,6 +19,7 @@ namespace fairlead::memreg {
 struct ArenaOptions {
   PageKind best = PageKind::kTransparent;  // nothing better is tried
   int node = -1;                           // NUMA node that its pages come from, as long as that has some; -1: any
+  bool node_is_wish = false;               // one that this process may not use (any more) does without
   bool shared = false;                     // a memfd, which others can map
   bool readable = false;                   // the same, but others can only read it
 };

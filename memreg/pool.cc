@@ -52,7 +52,7 @@ void make_run_ready(const FreeBlock& run, std::size_t bytes, Audience next) noex
 }  // namespace
 
 Pool::Pool(const PoolOptions& options, ArenaHook hook)
-    : options_(options), process_(::getpid()), shelf_(std::make_unique<Shelf>(ledger_, options.node)) {
+    : options_(options), process_(::getpid()), shelf_(std::make_unique<Shelf>(ledger_, options.node, true)) {
   ledger_.arena_bytes = round_up(std::max(options.arena_bytes, kMinArenaBytes), page_size());
   ledger_.max_bytes = options.max_bytes;
   ledger_.best = options.best;
@@ -95,7 +95,7 @@ Result<Shelf*> Pool::shelf_on(int node) {
   const std::lock_guard lock(mutex_);
   if (const auto known = other_nodes_.find(node); known != other_nodes_.end()) return known->second.get();
   if (Status there = check_numa_node(node); !there.ok()) return there;
-  return other_nodes_.emplace(node, std::make_unique<Shelf>(ledger_, node)).first->second.get();
+  return other_nodes_.emplace(node, std::make_unique<Shelf>(ledger_, node, false)).first->second.get();
 }
 
 std::vector<Shelf*> Pool::shelves() const {

@@ -36,7 +36,7 @@ namespace fairlead::memreg {
 struct PoolOptions {
   std::size_t arena_bytes = std::size_t{64} << 20;  // rounded up to pages, at least 64 KiB
   PageKind best = PageKind::kHuge1G;                // of its arenas' pages
-  int node = -1;                                    // NUMA node of its arenas; -1: any
+  int node = -1;                                    // NUMA node of its arenas, while it may be used; -1: any
   std::size_t max_bytes = 0;                        // of all arenas together; 0: no limit
   bool readable = false;                            // arenas are memfds that other processes may be given to read
   std::chrono::milliseconds idle{

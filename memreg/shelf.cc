@@ -72,8 +72,8 @@ Status Ledger::reserve(std::size_t size) {
   }
 }
 
-Shelf::Shelf(Ledger& ledger, int node)
-    : ledger_(ledger), node_(node), number_(next_number.fetch_add(1)), process_(::getpid()) {}
+Shelf::Shelf(Ledger& ledger, int node, bool is_wish)
+    : ledger_(ledger), node_(node), node_is_wish_(is_wish), number_(next_number.fetch_add(1)), process_(::getpid()) {}
 
 Shelf::~Shelf() {
   const bool alone = ::getpid() != process_;
@@ -260,8 +260,11 @@ Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cu
     ledger_.bytes.fetch_sub(reserved, std::memory_order_relaxed);
     return why;
   };
-  auto memory = Arena::map(
-      bytes, {.best = ledger_.best, .node = node_, .shared = shared, .readable = ledger_.readable && !shared});
+  auto memory = Arena::map(bytes, {.best = ledger_.best,
+                                   .node = node_,
+                                   .node_is_wish = node_is_wish_,
+                                   .shared = shared,
+                                   .readable = ledger_.readable && !shared});
   if (!memory) return fail(memory.error());
   auto arena = std::make_unique<ArenaEntry>();
   arena->memory = std::move(*memory);

@@ -73,7 +73,8 @@ class Shelf {
     bool any_fresh = false;       // nobody has touched some of them
   };
 
-  Shelf(Ledger& ledger, int node);
+  /// `is_wish`: ArenaOptions::node_is_wish.
+  Shelf(Ledger& ledger, int node, bool is_wish);
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
   ~Shelf();
@@ -127,6 +128,7 @@ class Shelf {
 
   Ledger& ledger_;
   const int node_;
+  const bool node_is_wish_;
   const std::uint64_t number_;
   const pid_t process_;
 

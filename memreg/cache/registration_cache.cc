@@ -65,28 +65,38 @@ void RegistrationCache::close() noexcept {
 }
 
 Status RegistrationCache::watching() {
-  std::call_once(opening_, [this] {
-    Result<std::shared_ptr<Watcher>> opened = config_.watcher ? config_.watcher : Watcher::shared();
-    if (!opened) {
-      refused_ = {
-          opened.error().code(),
-          opened.error().message() + ": unregistered memory is not cached here; declare memory, or register it"};
-      log(LogLevel::kWarning, "registration cache: " + refused_.message());
-      return;
-    }
-    watcher_ = *std::move(opened);
-    try {
-      swept_.store(true);
-      sweeper_ = std::make_unique<std::thread>(quiet_thread("fl-cache-sweep", [this] { sweep(); }));
-    } catch (const std::system_error& error) {
-      swept_.store(false);
-      watcher_.reset();
-      refused_ = no_thread("the registration cache", error);
-      return;
-    }
-    watcher_->add(*this);
-  });
-  return refused_;
+  if (watches_.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(opening_);
+  if (watches_.load(std::memory_order_relaxed)) return {};
+  // What the system does not have it will not get; of what it is short now there may be some the next time.
+  if (refused_.code() == Code::kUnimplemented || refused_.code() == Code::kPermissionDenied) return refused_;
+  Status refused = begin_watching();
+  if (refused.ok()) {
+    watches_.store(true, std::memory_order_release);
+  } else if (refused.code() != refused_.code()) {
+    log(LogLevel::kWarning, "registration cache: " + refused.message());
+  }
+  refused_ = refused;
+  return refused;
+}
+
+Status RegistrationCache::begin_watching() {
+  Result<std::shared_ptr<Watcher>> opened = config_.watcher ? config_.watcher : Watcher::shared();
+  if (!opened) {
+    return {opened.error().code(),
+            opened.error().message() + ": unregistered memory is not cached here; declare memory, or register it"};
+  }
+  watcher_ = *std::move(opened);
+  try {
+    swept_.store(true);
+    sweeper_ = std::make_unique<std::thread>(quiet_thread("fl-cache-sweep", [this] { sweep(); }));
+  } catch (const std::system_error& error) {
+    swept_.store(false);
+    watcher_.reset();
+    return no_thread("the registration cache", error);
+  }
+  watcher_->add(*this);
+  return {};
 }
 
 Status RegistrationCache::usable() const {

@@ -146,8 +146,9 @@ class RegistrationCache final : private Watcher::Listener {
   // registration_cache.cc: what is there
   [[nodiscard]] Status usable() const;
   [[nodiscard]] Status check(std::span<std::byte> bytes) const;
-  /// ok, or why no memory can be watched. Opens the watcher the first time.
+  /// ok, or why no memory can be watched. Opens the watcher, once there is what it takes.
   Status watching();
+  Status begin_watching();  // with opening_
   [[nodiscard]] Entry* take_declared(Range bytes) noexcept;
   [[nodiscard]] Entry* take_cached(Range pages) noexcept;
   void release(Entry& entry) noexcept;
@@ -205,9 +206,10 @@ class RegistrationCache final : private Watcher::Listener {
   const ForkMark fork_;
   std::atomic<bool> closed_{false};
 
-  std::once_flag opening_;
-  std::shared_ptr<Watcher> watcher_;  // set by whoever opens it
-  Status refused_;                    // ok, or why there is none
+  std::atomic<bool> watches_{false};
+  std::mutex opening_;
+  std::shared_ptr<Watcher> watcher_;  // set by whoever opens it, before watches_
+  Status refused_;                    // opening_: ok, or why there was none the last time
 
   // Held for some dozens of instructions, also by who reads events: nothing is allocated or freed under it.
   mutable SpinLock lock_;

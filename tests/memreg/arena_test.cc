@@ -4,9 +4,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -112,6 +118,38 @@ TEST(Arena, OfANodeThatIsNotThereIsRefused) {
   const auto nowhere = Arena::map(page_size(), {.node = 4000});
   EXPECT_EQ(nowhere.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(nowhere.status().message(), testing::HasSubstr("node 4000"));
+}
+
+/// In a child: nodes are no longer this process's, as a cpuset that shrinks takes them. 0: as it should be.
+int without_nodes() {
+  std::array<sock_filter, 4> filter{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{filter.size(), filter.data()};
+  constexpr int kSkipped = 77;
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    return kSkipped;
+  }
+  const int node = numa_nodes().front();
+  if (Arena::map(page_size(), {.node = node}).status().code() != Code::kInvalidArgument) return 1;
+  const auto wished = Arena::map(page_size(), {.node = node, .node_is_wish = true});
+  if (!wished) return 2;
+  if (wished->why().find("cannot bind") == std::string::npos) return 3;
+  return Arena::map(page_size(), {.node = 4000, .node_is_wish = true}) ? 4 : 0;
+}
+
+TEST(Arena, OfANodeThatMayNotBeUsedAnyMoreIsElsewhereWhereItWasAWish) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(without_nodes());
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Arena, OfANodeHasItsPagesThere) {

@@ -17,6 +17,7 @@
 #include "base/system/process_limits.h"
 #include "cached_memory.h"
 #include "fairlead/log.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::memreg::cache {
 namespace {
@@ -65,6 +66,27 @@ TEST(CacheRefused, OnlyDeclaredMemoryIsFoundAndItSaysSoOnce) {
   const int code = in_child(without_userfaultfd);
   if (code == kSkipped) GTEST_SKIP() << "no seccomp filters here";
   EXPECT_EQ(code, 0);
+}
+
+/// In a child: no thread to be had, for a moment.
+int without_threads() {
+  PageKeepingVerbs verbs;
+  RegistrationCache cache({}, verbs::testing::hook_of(verbs));
+  Pages memory(4);
+  {
+    const test::NoThreads none;
+    const auto refused = cache.find(memory.all());
+    if (refused || refused.error().code() != Code::kResourceExhausted) return 1;
+  }
+  return cache.find(memory.all()) ? 0 : 2;
+}
+
+TEST(CacheRefused, ButOnlyForAsLongAsThereIsTooLittle) {
+  if (!Watcher::shared()) GTEST_SKIP() << "memory cannot be watched here";
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "under ThreadSanitizer the child of a process with threads cannot start its own";
+#endif
+  EXPECT_EQ(in_child(without_threads), 0);
 }
 
 /// In a child: nearly as many mappings as there may be.

@@ -92,7 +92,7 @@ class EnginePlanner {
       const double rate = max_flow(made_.graph, node, made_.network);
       const std::optional<Route> way = widest_route(made_.graph, node, made_.network);
       const std::int64_t cost = way ? cost_of(made_.graph, *way) : 0;
-      if (plan_.pool && (rate < best * (1 + 1e-9)) && (rate < best * (1 - 1e-9) || cost >= best_cost)) continue;
+      if (plan_.pool && (rate <= best * (1 + 1e-9)) && (rate < best * (1 - 1e-9) || cost >= best_cost)) continue;
       plan_.pool = pair.endpoint.index;
       best = rate;
       best_cost = cost;
@@ -156,6 +156,14 @@ class EnginePlanner {
     if (memory == machine_.memories.end() || !memory->allowed) {
       return {Code::kInvalidArgument, fmt::format("placement is 'node={}'; this process may use the NUMA nodes {}",
                                                   wish_.node, to_index_list(nodes))};
+    }
+    const auto has_memory = [](const Memory& each) { return each.bytes != 0; };
+    if (!has_memory(*memory) && std::ranges::any_of(machine_.memories, has_memory)) {
+      return {
+          Code::kInvalidArgument,
+          fmt::format("placement is 'node={}', a NUMA node without memory; name its cores ('cores=LIST'), or another "
+                      "node",
+                      wish_.node)};
     }
     // A device for the placer to be beside, and no core but the node's.
     Machine own = machine_;

@@ -150,6 +150,22 @@ TEST(PlanEngine, TakesTheNodeThatIsNamed) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("its CPUs are 0-1"));
 }
 
+TEST(PlanEngine, ChoosesTheFirstWhereNothingCanBeSentYet) {
+  Machine machine = make_machine(2, 2);
+  const std::size_t nic = add_nic(&machine, 0, 25);
+  machine.devices[nic].rate_is_down = true;
+  EXPECT_EQ(plan_of(machine, "auto", {.lanes = 1, .nics = {nic}}).pool, 0U);
+}
+
+TEST(PlanEngine, ANodeWithoutMemoryIsNoPlace) {
+  Machine machine = make_machine(2, 2);
+  machine.memories[1].bytes = 0;
+  const Status refused = refusal_of(machine, "node=1", {});
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("without memory"));
+  EXPECT_EQ(plan_of(machine, "node=0", {.lanes = 1}).pool, 0U);
+}
+
 TEST(PlanEngine, TakesTheCoresThatAreNamed) {
   Machine machine = make_machine(2, 2);
   EnginePlan plan = plan_of(machine, "cores=2-3", {.lanes = 2});

@@ -36,7 +36,7 @@ class EngineLane final : public SessionHost, private Domain {
 
   // --- before it starts
   /// False if there was no descriptor to be had.
-  [[nodiscard]] bool valid() const noexcept { return control_epoll_ && queues_.valid(); }
+  [[nodiscard]] bool valid() const noexcept { return control_epoll_ && queues_.valid() && lane_.valid(); }
   /// `owner`: whom sessions keep. `listener`: null, or whom this lane looks after, giving who connects to `take`.
   Status start(std::weak_ptr<void> owner, Listener* listener, std::function<void(UniqueFd)> take);
   [[nodiscard]] int control_epoll() const noexcept { return control_epoll_.get(); }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/system/no_thread.h"
+#include "base/system/quiet_thread.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -54,7 +55,7 @@ void Resolver::resolve(std::string host, Done done) {
 Status Resolver::begin_thread() {
   if (threads_.size() == kMaxThreads || waiting_.size() <= idle_) return {};
   try {
-    threads_.emplace_back([this] { work(); });
+    threads_.push_back(quiet_thread("fairlead-names", [this] { work(); }));
   } catch (const std::system_error& error) {
     if (threads_.empty()) return fairlead::no_thread("resolving names", error);
   }

@@ -11,6 +11,7 @@
 
 #include "base/system/core_sharing.h"
 #include "base/system/no_thread.h"
+#include "base/system/quiet_thread.h"
 
 namespace fairlead::datapath {
 
@@ -62,14 +63,13 @@ Lane::~Lane() { stop(); }
 
 Status Lane::start() {
   if (mode_ == Progress::kApplication) return {};
+  // As long as the system allows, which is 15 characters.
+  const std::string name = number_ == 0 ? "fairlead-lane" : "fairlead-lane" + std::to_string(number_);
   try {
-    thread_ = std::thread([this] { thread_main(); });
+    thread_ = quiet_thread(name.c_str(), [this] { thread_main(); });
   } catch (const std::system_error& error) {
     return no_thread(fmt::format("lane {} of the engine", number_), error);
   }
-  // As long as the system allows, which is 15 characters.
-  const std::string name = number_ == 0 ? "fairlead-lane" : "fairlead-lane" + std::to_string(number_);
-  ::pthread_setname_np(thread_.native_handle(), name.c_str());
   return {};
 }
 

@@ -63,6 +63,8 @@ class Lane {
   Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::size_t number = 0);
   ~Lane();  // stop() must have been called
 
+  /// False: there were no descriptors for it, and nothing may be called.
+  [[nodiscard]] bool valid() const noexcept { return epoll_ && kick_fd_; }
   /// Of its engine's, from 0.
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   /// Starts the lane's thread unless the mode is kApplication.

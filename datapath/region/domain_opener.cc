@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/system/no_thread.h"
+#include "base/system/quiet_thread.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -14,7 +15,7 @@ void DomainOpener::open(std::shared_ptr<DomainBook> book) {
     if (stopped_) return;
     waiting_.push_back(std::move(book));
     try {
-      if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+      if (!thread_.joinable()) thread_ = quiet_thread("fairlead-domain", [this] { work(); });
     } catch (const std::system_error& error) {  // the next book tries again; until then data goes by message
       log(LogLevel::kWarning, "a domain stays closed for now: " + no_thread("it", error).message());
     }

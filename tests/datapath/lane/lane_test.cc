@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -60,6 +62,27 @@ class LaneTest : public testing::Test {
 
   Driven driven;
 };
+
+TEST_F(LaneTest, ItsThreadTakesNoSignals) {
+  Lane lane(driven, Progress::kThread, microseconds(0));
+  ASSERT_TRUE(lane.valid());
+  ASSERT_TRUE(lane.start().ok());
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  lane.call([&blocked] { ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked); });
+  for (const int signal : {SIGTERM, SIGALRM, SIGPROF}) EXPECT_EQ(::sigismember(&blocked, signal), 1) << signal;
+  lane.stop();
+}
+
+TEST_F(LaneTest, WithoutDescriptorsItIsNotValid) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Lane lane(driven, Progress::kApplication, microseconds(0));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(lane.valid());
+}
 
 TEST_F(LaneTest, WorkRunsAtOnceWhereNobodyDrives) {
   Lane lane(driven, Progress::kApplication, microseconds(0));

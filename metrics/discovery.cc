@@ -33,6 +33,19 @@ void remove_left_behind(const std::string& folder) {
   }
 }
 
+std::string in_json(std::string_view text) {
+  std::string quoted;
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < ' ') {
+      quoted += fmt::format("\\u{:04x}", c);
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted;
+}
+
 std::string reachable(std::string_view address) {
   for (const std::string_view all : {"[::]:", "0.0.0.0:"}) {
     if (address.starts_with(all)) return fmt::format("127.0.0.1:{}", address.substr(all.size()));
@@ -55,7 +68,7 @@ Result<Discovery> Discovery::announce(const std::string& folder, std::string_vie
   if (!fd) return failed("create a file in", folder);
   const std::string text =
       fmt::format("[{{\"targets\": [\"{}\"], \"labels\": {{\"service\": \"{}\", \"process\": \"{}\"}}}}]\n",
-                  reachable(address), service, ::getpid());
+                  reachable(address), in_json(service), ::getpid());
   std::string path = draft.substr(0, draft.size() - 4) + std::string(kSuffix);
   const bool written = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && ::fchmod(fd.get(), 0644) == 0 &&
                        ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
@@ -67,7 +80,7 @@ Result<Discovery> Discovery::announce(const std::string& folder, std::string_vie
 }
 
 Discovery::~Discovery() {
-  if (lock_) ::unlink(path_.c_str());
+  if (lock_ && forks_ == PrivateFd::forks()) ::unlink(path_.c_str());
 }
 
 }  // namespace fairlead::metrics

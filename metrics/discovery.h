@@ -2,13 +2,13 @@
 // is locked as long as that lives. One that was killed leaves its file behind, so that its target is seen to be down;
 // the next process that is announced there takes it away.
 //
-// Threads: one. Source: Prometheus' documentation, "<file_sd_config>".
+// Threads: one. fork(): the child's copy does nothing. Source: Prometheus' documentation, "<file_sd_config>".
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include "base/unique_fd.h"
+#include "base/private_fd.h"
 #include "fairlead/status.h"
 
 namespace fairlead::metrics {
@@ -26,9 +26,11 @@ class Discovery {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
-  Discovery(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  Discovery(std::string path, UniqueFd lock)
+      : path_(std::move(path)), lock_(std::move(lock)), forks_(PrivateFd::forks()) {}
   std::string path_;
-  UniqueFd lock_;  // of the file itself
+  PrivateFd lock_;  // of the file itself
+  unsigned forks_;
 };
 
 }  // namespace fairlead::metrics

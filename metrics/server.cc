@@ -16,8 +16,9 @@
 #include <system_error>
 #include <thread>
 
+#include "base/private_fd.h"
 #include "base/system/no_thread.h"
-#include "base/unique_fd.h"
+#include "base/system/quiet_thread.h"
 #include "fairlead/config.h"
 #include "metrics/port_range.h"
 #include "metrics/text.h"
@@ -64,7 +65,7 @@ std::string answer_to(std::string_view line, const Content& content) {
 }
 
 struct Connection {
-  UniqueFd fd;
+  PrivateFd fd;
   steady_clock::time_point until = steady_clock::now() + kPatience;
   std::string request, reply;  // reply: what is left of it; empty while the request is not complete
 
@@ -94,7 +95,8 @@ struct Connection {
 };
 
 // All addresses: one socket for both families, or IPv4 alone where the host has no IPv6. Gives an errno.
-int bind_to(const HostPort& where, UniqueFd& fd) {
+int bind_to(const HostPort& where, PrivateFd& listener) {
+  UniqueFd fd;
   std::string host = where.host;
   if (host.empty()) {
     fd.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -113,7 +115,9 @@ int bind_to(const HostPort& where, UniqueFd& fd) {
   if (where.host.empty() && list->ai_family == AF_INET6) {
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
-  return ::bind(fd.get(), list->ai_addr, list->ai_addrlen) == 0 && ::listen(fd.get(), 128) == 0 ? 0 : errno;
+  if (::bind(fd.get(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(fd.get(), 128) != 0) return errno;
+  listener = PrivateFd(std::move(fd));
+  return 0;
 }
 
 std::string name_of(int fd) {
@@ -129,7 +133,8 @@ std::string name_of(int fd) {
 }  // namespace
 
 struct MetricsServer::Impl {
-  UniqueFd listener, stop{::eventfd(0, EFD_CLOEXEC)};
+  PrivateFd listener, stop{UniqueFd(::eventfd(0, EFD_CLOEXEC))};
+  const unsigned forks = PrivateFd::forks();
   Content content;
   std::vector<Connection> connections;  // oldest first
   std::thread thread;
@@ -168,7 +173,7 @@ struct MetricsServer::Impl {
         return;
       }
       if (connections.size() == kMaxConnections) connections.erase(connections.begin());
-      connections.push_back({.fd = std::move(fd), .request = {}, .reply = {}});
+      connections.push_back({.fd = PrivateFd(std::move(fd)), .request = {}, .reply = {}});
       if (!connections.back().go_on(content)) connections.pop_back();  // most have sent their request already
     }
   }
@@ -177,6 +182,11 @@ struct MetricsServer::Impl {
 MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
 
 MetricsServer::~MetricsServer() {
+  if (impl_->forks != PrivateFd::forks()) {
+    // The parent's thread is not here, nor is what it was in the middle of: it all stays as it is.
+    static_cast<void>(impl_.release());
+    return;
+  }
   if (!impl_->thread.joinable()) return;
   ::eventfd_write(impl_->stop.get(), 1);
   impl_->thread.join();
@@ -205,7 +215,7 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(std::string_view hos
   server->address_ = name_of(impl.listener.get());
   impl.content = {std::move(source), std::move(pages)};
   try {
-    impl.thread = std::thread([&impl] { impl.run(); });
+    impl.thread = quiet_thread("fairlead-metrics", [&impl] { impl.run(); });
   } catch (const std::system_error& refused) {
     return no_thread("metrics", refused);
   }

@@ -2,7 +2,7 @@
 // whoever starts it.
 //
 // One thread of its own answers all requests, none of which can hold up another: a connection has five seconds from its
-// beginning to its end, and the oldest of 64 gives way to a new one.
+// beginning to its end, and the oldest of 64 gives way to a new one. fork(): the child's copy does nothing.
 #pragma once
 
 #include <functional>

@@ -82,6 +82,12 @@ TEST_F(DiscoveryTest, AFileSaysWhereAndGoesWithItsProcess) {
   EXPECT_EQ(files(), 0U);
 }
 
+TEST_F(DiscoveryTest, AnyNameIsJson) {
+  const auto one = Discovery::announce(folder_, "127.0.0.1:1", "train \"A\" \\ \n");
+  ASSERT_TRUE(one);
+  EXPECT_THAT(file_text(one->path()), HasSubstr(R"("service": "train \"A\" \\ \u000a")"));
+}
+
 TEST_F(DiscoveryTest, AFolderThatItMakesIsReadByAllWhateverTheUmask) {
   const mode_t before = ::umask(0077);
   const auto one = Discovery::announce(folder_, "127.0.0.1:1", "serve");

@@ -1,6 +1,7 @@
 // The public API's: one call in any process.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -49,6 +50,41 @@ TEST(Metrics, OfAnEngineAreServedByOneCall) {
   Metrics moved = *std::move(served);
   there.shutdown();
   EXPECT_THAT(metrics::get(moved.address(), "/metrics"), HasSubstr("200 OK"));
+}
+
+// Its end is none of the parent's endpoint, nor does a child that lives on keep the port.
+TEST(Metrics, AreNotThoseOfAForkedChild) {
+  Engine one = engine();
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("of-parent-" + std::to_string(::getpid()));
+  auto served = Metrics::serve(one, {.listen = "127.0.0.1:0", .discovery = folder.string()});
+  ASSERT_TRUE(served) << served.error().to_string();
+  const std::string address = served->address();
+  int lives[2];
+  ASSERT_EQ(::pipe(lives), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    {
+      const Metrics ends = *std::move(served);
+    }
+    char none = 0;
+    ::close(lives[1]);
+    ::_exit(::read(lives[0], &none, 1) == 0 ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  ::close(lives[0]);
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(metrics::get(address, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_FALSE(std::filesystem::is_empty(folder));
+  {
+    const Metrics ends = *std::move(served);
+  }
+  EXPECT_TRUE(Metrics::serve(one, {.listen = address})) << "the child holds the port";
+  ::close(lives[1]);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Metrics, SayWhatWaits) {

@@ -23,7 +23,7 @@ struct PushServer::Client {
   struct Pull {
     std::string model;
     std::uint64_t bytes = 0;
-    bench::Stopwatch watch;
+    bench::CpuStopwatch watch;
   };
   std::unique_ptr<Push> push;
   std::optional<Pull> pull;

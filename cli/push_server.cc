@@ -214,7 +214,7 @@ void PushServer::handle(Client& client, const PullBegin& message) {
   for (const ModelFile& file : model->files) send(client, file);
   for (const TensorBatch& batch : make_batches(model->entries)) send(client, batch);
   const std::scoped_lock lock(mutex_);
-  client.pull.emplace(model->name, model->bytes, bench::Stopwatch());
+  client.pull.emplace(model->name, model->bytes, bench::CpuStopwatch());
   ++counters_->pulling;
 }
 

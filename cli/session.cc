@@ -141,7 +141,7 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
   std::uint64_t total = 0;
   for (const Move& one : moves) total += one.local.size();
   Progress progress(*console_, total);
-  bench::Stopwatch watch;
+  const bench::CpuStopwatch watch;
   std::deque<std::pair<const Move*, Transfer>> in_flight;
   std::uint64_t bytes_in_flight = 0;
   std::size_t next = 0;

@@ -56,7 +56,7 @@ Result<StagedFigures> write_staged(Session& session, std::span<const FileMove> m
     return status;
   });
   double sum_seconds = 0;
-  const bench::Stopwatch watch;
+  const bench::CpuStopwatch watch;
   for (const FileMove& move : moves) {
     Reader reader(move.from, sums);
     const Status status = writes.write(

@@ -95,12 +95,12 @@ bool BlockingCalls::call(bool next_spins) {
          receive(connection_.get(), bytes, kAnswer, next_spins);
 }
 
-Result<Histogram> BlockingCalls::measure(std::chrono::nanoseconds duration, bool spins) {
+Result<Histogram> BlockingCalls::measure(std::chrono::nanoseconds duration, const std::atomic<int>& stop, bool spins) {
   using Clock = std::chrono::steady_clock;
   Histogram times;
   if (!call(spins)) return failed("call");
   const Clock::time_point end = Clock::now() + duration;
-  for (Clock::time_point begin = Clock::now(); begin < end;) {
+  for (Clock::time_point begin = Clock::now(); begin < end && stop == 0;) {
     if (!call(spins)) return failed("call");
     const Clock::time_point now = Clock::now();
     times.record(static_cast<std::uint64_t>((now - begin).count()));

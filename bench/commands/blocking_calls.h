@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 
 #include "base/unique_fd.h"
@@ -21,9 +22,9 @@ class BlockingCalls {
   BlockingCalls& operator=(BlockingCalls&&) = delete;
   ~BlockingCalls();
 
-  /// Calls for so long; the time of each, in ns. `spins`: both ends look for bytes all the time instead of sleeping.
-  /// Errors: the connection's.
-  Result<Histogram> measure(std::chrono::nanoseconds duration, bool spins = false);
+  /// Calls for so long, or until `stop` is not 0; the time of each, in ns. `spins`: both ends look for bytes all the
+  /// time instead of sleeping. Errors: the connection's.
+  Result<Histogram> measure(std::chrono::nanoseconds duration, const std::atomic<int>& stop, bool spins = false);
 
  private:
   BlockingCalls(UniqueFd connection, pid_t child) noexcept : connection_(std::move(connection)), child_(child) {}

@@ -181,6 +181,7 @@ Result<CommandRates> measure_commands(Engine& engine, const std::string& address
 }
 
 Json percentiles(const Histogram& times) {
+  if (times.count() == 0) return {};
   return Json::Object{{"min", times.min()},
                       {"p50", times.percentile(50)},
                       {"p99", times.percentile(99)},

@@ -46,7 +46,7 @@ struct CommandLoad {
 Result<CommandRates> measure_commands(Engine& engine, const std::string& address, const CommandLoad& load,
                                       const std::atomic<int>& stop);
 
-/// {"p50", "p99", ...} of a histogram of ns.
+/// {"p50", "p99", ...} of a histogram of ns; null if it is empty.
 [[nodiscard]] Json percentiles(const Histogram& times);
 
 }  // namespace fairlead::bench

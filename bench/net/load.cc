@@ -87,9 +87,10 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
 Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed, Together* together) {
   const std::string transport = link.peer().transport();
   const std::optional<std::uint64_t> before = retransmissions(link.engine(), transport);
+  if (together != nullptr) together->warm();  // whose warming up is nobody's load
   if (const Result<Json> started = link.ask("start"); !started) return started.error();
   if (together != nullptr) together->begin();
-  const Stopwatch watch;
+  const CpuStopwatch watch;
   Status status = timed();
   sample.seconds = watch.seconds();
   sample.initiator_cpu = watch.cpu();

@@ -32,7 +32,7 @@ struct Target::Client {
   bool spin = false;
   std::uint64_t received = 0;  // messages
   std::vector<std::uint32_t> crcs;
-  Stopwatch watch;
+  CpuStopwatch watch;
   std::optional<CpuTicks> asked;            // when it last asked for facts
   std::optional<std::uint64_t> sent_again;  // by its transport, when `watch` began
 
@@ -88,12 +88,12 @@ Status Target::serve(const Peer& initiator) {
 
 bool Target::turn(const std::function<std::pair<Peer, Event>(std::chrono::nanoseconds)>& next) {
   const bool spin = std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->spin; });
-  const auto watched =
-      std::find_if(clients_.begin(), clients_.end(), [](const auto& client) { return client->arrival.valid(); });
-  if (watched != clients_.end()) echo_arrivals(**watched);
-  const auto patience = watched != clients_.end() ? std::chrono::nanoseconds(0)
-                        : spin                    ? std::chrono::nanoseconds(kSpinning)
-                                                  : std::chrono::seconds(1);
+  const bool watched =
+      std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->arrival.valid(); });
+  if (watched) echo_arrivals();
+  const auto patience = watched ? std::chrono::nanoseconds(0)
+                        : spin  ? std::chrono::nanoseconds(kSpinning)
+                                : std::chrono::seconds(1);
   const auto [peer, event] = next(patience);
   if (event.kind != Event::Kind::kNone) {
     on_event(peer, event);
@@ -106,15 +106,21 @@ bool Target::turn(const std::function<std::pair<Peer, Event>(std::chrono::nanose
 }
 
 // Until nothing has come for a while.
-void Target::echo_arrivals(Client& client) {
+void Target::echo_arrivals() {
   for (unsigned idle = 0; idle < kPollsInVain; ++idle) {
     static_cast<void>(engine_->poll());
-    const std::uint8_t value = client.arrival.look();
-    if (value == client.arrived || !client.before.done()) continue;
-    client.arrived = value;
-    client.before = std::exchange(client.echoed, client.peer.post(client.echo));
-    idle = 0;
+    for (const auto& client : clients_) {
+      if (client->arrival.valid() && echo_arrival(*client)) idle = 0;
+    }
   }
+}
+
+bool Target::echo_arrival(Client& client) {
+  const std::uint8_t value = client.arrival.look();
+  if (value == client.arrived || !client.before.done()) return false;
+  client.arrived = value;
+  client.before = std::exchange(client.echoed, client.peer.post(client.echo));
+  return true;
 }
 
 void Target::on_event(const Peer& peer, const Event& event) {

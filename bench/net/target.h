@@ -35,7 +35,9 @@ class Target {
   /// A turn: what has come next, if anything, by `next(patience)`. False: nothing within the time to wait.
   bool turn(const std::function<std::pair<Peer, Event>(std::chrono::nanoseconds)>& next);
   Client* client_of(const Peer& peer);
-  void echo_arrivals(Client& client);
+  void echo_arrivals();
+  /// Whether there was one.
+  static bool echo_arrival(Client& client);
   void on_event(const Peer& peer, const Event& event);
   void on_control(Client& client, const Event& event);
   /// The answer's fields, or why not.

@@ -5,9 +5,9 @@ namespace fairlead::bench {
 void Together::pass() {
   waiting_ = 0;
   ++meetings_;
-  if (meetings_ == 1) {
+  if (meetings_ == 2) {
     watch_.restart();
-  } else {
+  } else if (meetings_ == 3) {
     seconds_ = watch_.seconds();
     cpu_ = watch_.cpu();
   }

@@ -1,8 +1,8 @@
 // Where loads of several threads meet, so that what they do is measured as one: their clocks begin together, and none
 // goes on before all have ended.
 //
-// A load meets twice: at the begin of its timed part and at its end. One that failed leaves; then the others need not
-// wait for it, and stop. Threads: any; one Together for each measurement.
+// A load meets three times: before it tells its target to measure, at the begin of its timed part and at its end. One
+// that failed leaves; then the others need not wait for it, and stop. Threads: any; one Together for each measurement.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@ class Together {
   explicit Together(std::size_t loads) : loads_(loads) {}
 
   /// Wait until all that are left have come.
+  void warm() { meet(); }
   void begin() { meet(); }
   void end() { meet(); }
   /// Of a load that failed and comes no more.
@@ -26,7 +27,7 @@ class Together {
   /// Whether one has left: what the others measure is worth nothing then.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
 
-  /// Between the two meetings, once the second is over: seconds, and processor time of this process.
+  /// Between the last two meetings, once they are over: seconds, and processor time of this process.
   [[nodiscard]] double seconds() const noexcept { return seconds_; }
   [[nodiscard]] const CpuUse& cpu() const noexcept { return cpu_; }
 
@@ -39,9 +40,9 @@ class Together {
   std::size_t loads_;         // mutex_
   std::size_t waiting_ = 0;   // mutex_
   std::size_t meetings_ = 0;  // mutex_: that are over
-  Stopwatch watch_;           // mutex_: since the first meeting
+  CpuStopwatch watch_;        // mutex_: since the second meeting
   std::atomic<bool> failed_ = false;
-  double seconds_ = 0;  // both written at the second meeting, before anybody goes on
+  double seconds_ = 0;  // both written at the last meeting, before anybody goes on
   CpuUse cpu_;
 };
 

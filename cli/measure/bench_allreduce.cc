@@ -56,16 +56,17 @@ Result<Times> measure(bench::Group& group, const Options& options, bench::AllRed
   const std::size_t count = bytes / element_size(dtype);
   Times times;
   times.bytes = count * element_size(dtype);
-  bench::Stopwatch whole;
   for (std::uint64_t i = 0; i < options.warm_up + options.iterations; ++i) {
     std::memset(sum->data(), 0, times.bytes);  // sums of sums would become infinite
     if (const Status all = group.barrier(); !all.ok()) return all;
-    if (i == options.warm_up) whole.restart();
+    const double cpu_before = bench::process_cpu_seconds();
     const bench::Stopwatch one;
     if (const Status done = sum->all_reduce(dtype, count, algorithm_of(options)); !done.ok()) return done;
-    if (i >= options.warm_up) times.seconds.push_back(one.seconds());
+    const double seconds = one.seconds();
+    if (i < options.warm_up) continue;
+    times.seconds.push_back(seconds);
+    times.cpu_seconds += bench::process_cpu_seconds() - cpu_before;
   }
-  times.cpu_seconds = whole.cpu_seconds();
   if (const Status same = verify(options, sum, group.size(), dtype, count); !same.ok()) return same;
   return times;
 }

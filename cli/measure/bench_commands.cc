@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bench/base/file_output.h"
@@ -51,7 +52,8 @@ bench::Json report(const Options& options, const Engine& engine, const bench::Co
        {"bulk_bytes_per_second", rates.bulk_bytes_per_second},
        {"blocking_call_ns", bench::percentiles(calls)},
        {"spinning_call_ns", bench::percentiles(spinning)},
-       {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0}});
+       {"blocking_calls_per_second", call_ns > 0 ? 1e9 / call_ns : 0.0},
+       {"interrupted", interruption() != 0}});
 }
 
 int run(Options& options, Console& console) {
@@ -76,8 +78,8 @@ int run(Options& options, Console& console) {
   if (!target) return console.no_engine(target.error());
 
   heed_interruption();
-  const Result<bench::Histogram> calls = blocking->measure(duration);  // before there are others
-  const Result<bench::Histogram> spinning = calls ? blocking->measure(duration, true) : calls;
+  const Result<bench::Histogram> calls = blocking->measure(duration, interruption());  // before there are others
+  const Result<bench::Histogram> spinning = calls ? blocking->measure(duration, interruption(), true) : calls;
   if (!spinning) return end(spinning.error());
   Result<Engine> engine = Engine::create(config);
   if (!engine) return console.no_engine(engine.error());
@@ -91,14 +93,17 @@ int run(Options& options, Console& console) {
   };
   console.line(rates->path);
   const auto both = [&us](const bench::Histogram& times) {
-    return fmt::format("p50 {:.1f} us, p99 {:.1f} us", us(times, 50), us(times, 99));
+    return times.count() == 0 ? "not measured"
+                              : fmt::format("p50 {:.1f} us, p99 {:.1f} us", us(times, 50), us(times, 99));
   };
+  const double seconds = std::max(rates->seconds, 1e-9);
   console.line(fmt::format("{:.3f} million commands/s of 64 bytes, each known to be done after {}",
-                           static_cast<double>(rates->commands) / rates->seconds / 1e6, both(rates->ages)));
+                           static_cast<double>(rates->commands) / seconds / 1e6, both(rates->ages)));
   console.line(fmt::format("a round trip {}; {} while {:.2f} GB/s are copied {}", both(rates->round_trips),
                            both(rates->bulk_round_trips), rates->bulk_bytes_per_second / 1e9, options.bulk));
   console.line(
       fmt::format("blocking calls over a TCP connection: {}; where both ends spin {}", both(*calls), both(*spinning)));
+  if (interruption() != 0) console.line("interrupted: what stands above is all that was measured");
   if (!options.json.empty()) status = bench::write_text(options.json, document.dump(2) + "\n");
   if (!status.ok()) return end(status);
   return exit_code_after_interruption();

@@ -18,7 +18,7 @@ constexpr double kPercentiles[] = {0, 50, 90, 99, 99.9, 100};
 Labels labels_of(const bench::Plan& plan, const bench::Setting& setting, const bench::Sample& sample) {
   return {{"transport", setting.transport},
           {"kind", std::string(to_string(plan.kind))},
-          {"op", std::string(to_string(plan.op))},
+          {"op", std::string(op_name(plan))},
           {"size", fmt::format("{}", sample.size)}};
 }
 
@@ -48,7 +48,8 @@ std::vector<Metric> result_metrics(const bench::Plan& plan, std::span<const Meas
       messages.samples.push_back({sample.seconds > 0 ? operations / sample.seconds : 0, labels});
       for (const double percent : kPercentiles) {
         latency.samples.push_back({static_cast<double>(sample.latency.percentile(percent)) * kNanosecond,
-                                   with(labels, "percentile", fmt::format("{:g}", percent))});
+                                   with(with(labels, "latency_kind", std::string(latency_kind(plan))), "percentile",
+                                        fmt::format("{:g}", percent))});
       }
       for (const auto& [end, use] : {std::pair{"initiator", &sample.initiator_cpu}, {"target", &sample.target_cpu}}) {
         if (sample.iterations > 0) cpu.samples.push_back({per_gb(*use, sample), with(labels, "end", end)});

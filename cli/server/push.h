@@ -43,7 +43,8 @@ struct Push {
   std::vector<std::string> wrong;                  // per tensor; empty: nothing
   std::size_t missing = 0;                         // tensors that have not arrived
   std::vector<std::uint64_t> seen;                 // by moves(), of the model's memory at equal distances
-  bench::Stopwatch since_ready, since_sign;
+  bench::CpuStopwatch since_ready;
+  bench::Stopwatch since_sign;
   std::optional<double> cpu_seconds;  // when the last tensor arrived
   double seconds = 0;                 // from ready to the client's end
   ModelDisk::Draft draft;             // of a model that is right, where models are kept on disk

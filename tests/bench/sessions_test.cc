@@ -22,14 +22,17 @@ auto is_share(const std::string& name, std::uint64_t iterations, double seconds)
 TEST(Together, NobodyBeginsBeforeAllHaveComeNorGoesOnBeforeAllHaveEnded) {
   constexpr int kLoads = 8;
   Together together(kLoads);
-  std::atomic<int> came = 0, ended = 0, too_early = 0;
+  std::atomic<int> came = 0, began = 0, ended = 0, too_early = 0;
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < kLoads; ++i) {
       threads.emplace_back([&] {
         ++came;
-        together.begin();
+        together.warm();
         if (came != kLoads) ++too_early;
+        ++began;
+        together.begin();
+        if (began != kLoads) ++too_early;
         ++ended;
         together.end();
         if (ended != kLoads) ++too_early;
@@ -42,18 +45,20 @@ TEST(Together, NobodyBeginsBeforeAllHaveComeNorGoesOnBeforeAllHaveEnded) {
 }
 
 TEST(Together, WhoLeavesIsNotWaitedFor) {
-  for (const int meetings : {0, 1, 2}) {  // before, between and after
+  for (const int meetings : {0, 1, 2, 3}) {  // before, between and after
     Together together(3);
     {
       std::vector<std::jthread> threads;
       for (int i = 0; i < 2; ++i) {
         threads.emplace_back([&] {
+          together.warm();
           together.begin();
           together.end();
         });
       }
-      if (meetings > 0) together.begin();
-      if (meetings > 1) together.end();
+      if (meetings > 0) together.warm();
+      if (meetings > 1) together.begin();
+      if (meetings > 2) together.end();
       together.leave();
     }
     EXPECT_TRUE(together.failed()) << meetings;

@@ -79,6 +79,25 @@ TEST(TrainingStep, RanksSumTheSameWhateverTheirClocksSay) {
   }));
 }
 
+// Whether each rank has a number of its own, or all have the same.
+TEST(TrainingStep, WhatIsNotTheSumIsFoundOutHoweverManySum) {
+  TrainingPlan plan;
+  plan.model.layers.push_back({"", {1000}, 1});
+  for (const std::size_t ranks : {std::size_t{2}, std::size_t{10}, std::size_t{11}}) {
+    expect_ok(run_ranks(ranks, [&](Group& group) -> Status {
+      GradientMemory memory;
+      Result<Trainer> trainer = Trainer::prepare(&group, plan, "gradients", &memory);
+      if (!trainer) return trainer.error();
+      if (const Status done = trainer->step(); !done.ok()) return done;
+      const Status right = trainer->check();
+      EXPECT_TRUE(right.ok()) << right.to_string();
+      memory.summed[2000] ^= std::byte{1};
+      EXPECT_EQ(trainer->check().code(), Code::kDataLoss) << ranks;
+      return group.barrier();
+    }));
+  }
+}
+
 TEST(TrainingStep, PlansThatDifferAreFoundOut) {
   const std::vector<Status> ended = run_ranks(2, [&](Group& group) -> Status {
     TrainingPlan plan;

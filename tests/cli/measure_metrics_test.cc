@@ -62,6 +62,12 @@ TEST(ResultMetrics, AreInSecondsAndBytesForEachSideAndSize) {
   EXPECT_DOUBLE_EQ(value_of(all, "fairlead_bench_cpu_seconds_per_gigabyte", at("end", "target")), 0.5);
   EXPECT_EQ(value_of(all, "fairlead_bench_verified", large), 0);
   EXPECT_EQ(all.front().samples.size(), 3U);
+  plan.op = bench::Op::kWrite;
+  plan.bidirectional = true;
+  EXPECT_DOUBLE_EQ(value_of(result_metrics(plan, sides), "fairlead_bench_bytes_per_second",
+                            {{"op", "write+read"}, {"size", "1000000"}, {"transport", "tcp"}}),
+                   5e8)
+      << "both directions' sum is not a write's";
   bench::Measured slow;
   for (const std::uint64_t ns : {48'393U, 48'500U})
     slow.sample.latency.record(ns);  // the least is exact, in no step's middle

@@ -85,6 +85,17 @@ class MetricsPage : public testing::Test {
       for (std::size_t i = 0; i < all.size(); ++i)
         std::ranges::copy(more[i].samples, std::back_inserter(all[i].samples));
     }
+    bench::Plan others;
+    others.bidirectional = true;
+    for (const auto& [kind, rate] :
+         {std::pair{bench::Kind::kBandwidth, 0.0}, {bench::Kind::kBandwidth, 1.0}, {bench::Kind::kLatency, 1.0}}) {
+      others.kind = kind;
+      others.rate = rate;
+      others.bidirectional &= rate == 0;
+      const std::vector<Metric> more = result_metrics(others, {&side, 1});
+      for (std::size_t i = 0; i < all.size(); ++i)
+        std::ranges::copy(more[i].samples, std::back_inserter(all[i].samples));
+    }
     return all;
   }
   static std::vector<Metric> of_gain() {

@@ -105,6 +105,7 @@ class Bench(BenchCase):
                         order = [report[times][p] for p in ("min", "p50", "p99", "max")]
                         self.assertEqual(order, sorted(order))
                         self.assertGreater(order[0], 0)
+                    self.assertFalse(report["interrupted"])
         self.assert_fails(self.run_to_end("bench", "commands"), 2, "bench commands: give --local")
 
     def trace(self, *calls, **header):
@@ -248,6 +249,25 @@ class Bench(BenchCase):
         if os.path.exists(report):
             self.assertEqual(code, 130, client.output)
             self.assertTrue(json.loads(pathlib.Path(report).read_text())["interrupted"])
+        else:  # before it listened to signals
+            self.assertEqual(code, -signal.SIGINT, client.output)
+
+    def test_commands_are_interrupted(self):
+        report = self.path("report.json")
+        client = self.start("bench", "commands", "--local", "--transport", "tcp", "--duration", "1000", "--json", report)
+        children = pathlib.Path(f"/proc/{client.process.pid}/task/{client.process.pid}/children")
+        end = time.monotonic() + PATIENCE
+        while len(children.read_text().split()) < 2 and time.monotonic() < end:  # both other ends
+            time.sleep(0.05)
+        time.sleep(1)
+        os.kill(client.process.pid, signal.SIGINT)
+        code = client.wait()
+        if os.path.exists(report):
+            self.assertEqual(code, 130, client.output)
+            document = json.loads(pathlib.Path(report).read_text())
+            self.assertEqual(violations(document, "commands"), [])
+            self.assertTrue(document["interrupted"])
+            self.assertIsNone(document["sync_rtt_ns"], "it was not measured yet")
         else:  # before it listened to signals
             self.assertEqual(code, -signal.SIGINT, client.output)
 

@@ -43,6 +43,13 @@ class Sessions(BenchCase):
                 self.assertEqual(report["initiators"], 3)
                 self.assertEqual(parts, {f"initiator {i}": 200 for i in range(3)})
 
+    def test_two_that_look_at_memory_share_a_target(self):
+        target = self.target("--transport", "tcp")
+        words = ("bench", "lat", target.listen, "--transport", "tcp", "--arrival", "memory", "--size", "8", "--iterations", "200")
+        clients = [self.start(*words) for _ in range(2)]
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.output)
+
     def test_one_to_many(self):
         targets = [self.target("--once", "--transport", "tcp") for _ in range(2)]
         places = [target.listen for target in targets]

@@ -71,7 +71,8 @@ class Promtool(Case):
         return {name: float(value) for name, value in samples.items()}, json.loads(pathlib.Path(report).read_text())
 
     def test_results_of_bench(self):
-        for kind, sizes in (("bw", "4K,64K"), ("lat", "8,8")):  # a size twice has one series: a file with two is refused whole
+        # A size twice has one series: a file with two is refused whole.
+        for kind, sizes, latency_kind in (("bw", "4K,64K", "completion_under_load"), ("lat", "8,8", "half_round_trip")):
             with self.subTest(kind):
                 samples, report = self.results("bench", kind, "--local", "--compare", "tcp,verbs:soft0", "--size", sizes, "--repeat", "1",
                                                "--iterations", "100")
@@ -79,8 +80,9 @@ class Promtool(Case):
                     each = side["results"][0]
                     labels = f'transport="{side["transport"]}",kind="{kind}",op="write",size="{each["size_bytes"]}"'
                     self.assertEqual(samples[f"fairlead_bench_bytes_per_second{{{labels}}}"], each["bytes_per_second"])
+                    timed = f'{labels},latency_kind="{latency_kind}"'
                     for percentile, name in ((0, "min"), (50, "p50"), (99.9, "p999"), (100, "max")):
-                        self.assertAlmostEqual(samples[f'fairlead_bench_latency_seconds{{{labels},percentile="{percentile}"}}'],
+                        self.assertAlmostEqual(samples[f'fairlead_bench_latency_seconds{{{timed},percentile="{percentile}"}}'],
                                                each["latency_ns"][name] * 1e-9, 12)
                     for end in ("initiator", "target"):
                         self.assertAlmostEqual(samples[f'fairlead_bench_cpu_seconds_per_gigabyte{{{labels},end="{end}"}}'],

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +13,8 @@
 
 namespace fairlead::bench {
 namespace {
+
+constexpr int kMaxLinks = 40;  // as the kernel's
 
 Status failed(const char* what, const std::string& path) { return file_error(what, path, errno); }
 
@@ -46,7 +50,45 @@ bool write_all(std::FILE* file, std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
 }
 
+bool is_in_proc(const std::filesystem::path& path) {
+  struct statfs system{};
+  return ::statfs(path.parent_path().c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+}
+
+/// Whether the path leads through what /proc has of open files: the one behind it may have any name, or none.
+bool is_open_already(std::filesystem::path path) {
+  std::error_code error;
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
+    if (is_in_proc(path)) return true;
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  }
+  return false;
+}
+
+/// Where a file's text goes: beside what is to be replaced, or nowhere else.
+struct Place {
+  bool replaces;
+  std::string path;    // that is replaced, or written to
+  std::string beside;  // the name until then
+};
+
+Place place_of(const std::string& path) {
+  struct stat existing{};
+  const bool is_other = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
+  if (is_other || is_open_already(path)) return {false, path, {}};
+  const std::string replaced = behind_links(path).string();
+  return {true, replaced, fmt::format("{}.{}.tmp", replaced, ::getpid())};
+}
+
 }  // namespace
+
+std::filesystem::path behind_links(std::filesystem::path path) {
+  std::error_code error;
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);  // an absolute one replaces the folder
+  }
+  return path;
+}
 
 Status file_error(std::string_view what, std::string_view path, int error) {
   return {code_of(error), fmt::format("cannot {} {}: {}", what, path, std::strerror(error))};
@@ -54,36 +96,33 @@ Status file_error(std::string_view what, std::string_view path, int error) {
 
 Status check_writable(const std::string& path) {
   if (path == "-") return {};
-  struct stat existing{};
-  if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
-    if (S_ISDIR(existing.st_mode)) return file_error("write", path, EISDIR);
+  const Place place = place_of(path);
+  if (!place.replaces) {
+    if (std::filesystem::is_directory(path)) return file_error("write", path, EISDIR);
     return ::access(path.c_str(), W_OK) == 0 ? Status() : failed("write", path);
   }
-  const std::string beside = fmt::format("{}.{}.tmp", path, ::getpid());
-  const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int fd = ::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return failed("create", path);
   ::close(fd);
-  ::unlink(beside.c_str());
+  ::unlink(place.beside.c_str());
   return {};
 }
 
 Status write_text(const std::string& path, std::string_view text) {
   if (path == "-") return write_all(stdout, text) ? Status() : failed("write to", "standard output");
-  struct stat existing{};
-  const bool replaceable = ::stat(path.c_str(), &existing) != 0 || S_ISREG(existing.st_mode);
-  // A device or a pipe (/dev/null, /dev/stdout) is written to, never replaced.
-  const std::string beside = !replaceable ? path : fmt::format("{}.{}.tmp", path, ::getpid());
-  std::FILE* const file = std::fopen(beside.c_str(), "we");
+  const Place place = place_of(path);
+  // Behind what is in an open file already.
+  std::FILE* const file = place.replaces ? std::fopen(place.beside.c_str(), "we") : std::fopen(path.c_str(), "ae");
   if (file == nullptr) return failed("create", path);
   const bool written = write_all(file, text);
   if (std::fclose(file) != 0 || !written) {
     Status status = failed("write", path);
-    if (replaceable) ::unlink(beside.c_str());
+    if (place.replaces) ::unlink(place.beside.c_str());
     return status;
   }
-  if (replaceable && std::rename(beside.c_str(), path.c_str()) != 0) {
+  if (place.replaces && std::rename(place.beside.c_str(), place.path.c_str()) != 0) {
     Status status = failed("replace", path);
-    ::unlink(beside.c_str());
+    ::unlink(place.beside.c_str());
     return status;
   }
   return {};

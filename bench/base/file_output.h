@@ -1,6 +1,7 @@
 // Text into files that other programs wait for or read.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -11,11 +12,15 @@ namespace fairlead::bench {
 /// "cannot WHAT PATH: the system's reason", with the code that fits `error` (an errno).
 [[nodiscard]] Status file_error(std::string_view what, std::string_view path, int error);
 
+/// What the links of the last component lead to, which need not be there.
+[[nodiscard]] std::filesystem::path behind_links(std::filesystem::path path);
+
 /// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
 /// beside it; writes nothing.
 [[nodiscard]] Status check_writable(const std::string& path);
 
-/// Writes beside the file and renames, so that a reader sees nothing or everything. "-" writes to standard output.
+/// Writes beside the file and renames, so that a reader sees nothing or everything; links stay. "-" writes to standard
+/// output. What is no file, or one that is open already (/dev/stdout), is written to where it is.
 /// Errors name the file and the system's reason.
 Status write_text(const std::string& path, std::string_view text);
 

@@ -61,16 +61,6 @@ void forget() {
   g_paths.clear();
 }
 
-// What the links of the last component lead to, which need not be there.
-std::filesystem::path behind_links(std::filesystem::path path) {
-  constexpr int kMaxLinks = 40;  // as the kernel's
-  std::error_code error;
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);  // an absolute one replaces the folder
-  }
-  return path;
-}
-
 std::string without_slashes(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -120,7 +110,7 @@ Status Output::check(const std::string& path) {
 
 Result<Output> Output::create(const std::string& path, bool folder) {
   if (Status status = check(path); !status.ok()) return status;
-  std::string target = behind_links(without_slashes(path)).string();
+  std::string target = bench::behind_links(without_slashes(path)).string();
   struct stat existing{};
   if (::stat(target.c_str(), &existing) == 0 && S_ISDIR(existing.st_mode) != folder) {
     return Status(Code::kInvalidArgument,

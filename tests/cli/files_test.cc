@@ -10,6 +10,8 @@
 #include <fstream>
 
 #include "base/crc.h"
+#include "base/unique_fd.h"
+#include "bench/base/file_output.h"
 #include "cli/models/file_checksums.h"
 #include "cli/models/model_files.h"
 #include "cli/models/output_file.h"
@@ -208,6 +210,30 @@ TEST_F(FilesTest, ALinkStaysAndWhatItPointsToIsReplaced) {
   EXPECT_TRUE(fs::is_symlink(path("link")));
   EXPECT_EQ(read("there/old"), "new");
   EXPECT_EQ(read("there/new"), "new");
+}
+
+TEST_F(FilesTest, TextLeavesLinksToo) {
+  write("results", "old");
+  fs::create_symlink("results", path("latest"));
+  ASSERT_TRUE(bench::check_writable(path("latest")).ok());
+  ASSERT_TRUE(bench::write_text(path("latest"), "new").ok());
+  EXPECT_TRUE(fs::is_symlink(path("latest")));
+  EXPECT_EQ(read("results"), "new");
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "results"}));
+}
+
+// As /dev/stdout is where a shell has opened a file for it.
+TEST_F(FilesTest, TextGoesIntoAFileThatIsOpenAlready) {
+  write("out", "before ");
+  const UniqueFd open(::open(path("out").c_str(), O_RDWR | O_CLOEXEC));
+  fs::create_symlink(fmt::format("/proc/self/fd/{}", open.get()), path("stdout"));
+  ASSERT_TRUE(bench::check_writable(path("stdout")).ok());
+  ASSERT_TRUE(bench::write_text(path("stdout"), "text").ok());
+  EXPECT_TRUE(fs::is_symlink(path("stdout")));
+  EXPECT_EQ(read("out"), "before text");
+  ASSERT_TRUE(fs::remove(path("out")));
+  EXPECT_TRUE(bench::write_text(path("stdout"), "more").ok()) << "it has no name any more";
+  EXPECT_EQ(names(), (std::vector<std::string>{"stdout"}));
 }
 
 TEST_F(FilesTest, TheKindOfOutputMustBeThatOfTheModel) {

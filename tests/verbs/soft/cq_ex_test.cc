@@ -1,5 +1,6 @@
 // Completion queues beyond ibv_poll_cq: the extended poll, timestamps, resizing, what is refused.
 #include <memory>
+#include <utility>
 
 #include "fairlead/log.h"
 #include "tests/verbs/soft/simulation.h"
@@ -80,6 +81,41 @@ TEST_P(ExtendedCq, WhatTheBatchDidNotReachStays) {
   ASSERT_EQ(start(), 0);
   EXPECT_EQ(cq->wr_id, 3U);
   ibv_end_poll(cq);
+}
+
+// What is shown is the program's until ibv_end_poll, and what is behind it stays there.
+TEST_P(ExtendedCq, AQueuePairMayEndWhileItsCompletionIsShown) {
+  ibv_poll_cq_attr attr{};
+  ibv_qp* const first_of_a = a.qp;
+  ibv_qp* const first_of_b = b.qp;
+  const std::uint32_t first_number = first_of_b->qp_num;
+  const auto complete = [&] {
+    for (int i = 0; i < 100; ++i) {
+      a.poll();
+      soft::impl(b.context).domain().poll();
+      world.clock.advance(kMicrosecond);
+    }
+  };
+  send(2);
+  complete();
+  a.qp = a.make_qp({});
+  b.qp = b.make_qp({});
+  connect(a, b);
+  send(1);
+  complete();
+  ASSERT_EQ(ibv_start_poll(cq, &attr), 0);
+  EXPECT_EQ(api().destroy_qp(first_of_b), 0);
+  EXPECT_EQ(cq->wr_id, 1U);
+  EXPECT_EQ(ibv_wc_read_qp_num(cq), first_number);
+  ibv_end_poll(cq);
+  ASSERT_EQ(ibv_start_poll(cq, &attr), 0);
+  EXPECT_EQ(cq->wr_id, 1U);
+  EXPECT_EQ(ibv_wc_read_qp_num(cq), b.qp->qp_num);
+  EXPECT_EQ(api().destroy_qp(std::exchange(b.qp, nullptr)), 0) << "nothing is behind it";
+  EXPECT_EQ(ibv_next_poll(cq), ENOENT);
+  ibv_end_poll(cq);
+  EXPECT_EQ(ibv_start_poll(cq, &attr), ENOENT);
+  EXPECT_EQ(api().destroy_qp(first_of_a), 0);
 }
 
 TEST_P(ExtendedCq, PlainPollsWorkToo) {

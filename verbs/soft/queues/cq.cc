@@ -99,11 +99,13 @@ bool Cq::resize(int entries) {
 
 void Cq::forget(std::uint32_t qp_num) noexcept {
   if (!device_.async_events().is_mine()) return;  // a poller of the parent's may have the lock
-  lock_consumer();
+  const bool has_lock = poller_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  if (!has_lock) lock_consumer();
   {
     const DomainLock lock(device_.progress());
+    const bool shows = poller_.load(std::memory_order_relaxed) != std::thread::id();
     const std::uint32_t tail = tail_.load();
-    std::uint32_t kept = head_.load();
+    std::uint32_t kept = head_.load() + (shows ? 1 : 0);  // what is shown stays in its place, and end() takes it
     for (std::uint32_t i = kept; i != tail; ++i) {
       if (ring_[i & mask_].qp_num == qp_num) continue;
       ring_[kept & mask_] = ring_[i & mask_];
@@ -112,7 +114,7 @@ void Cq::forget(std::uint32_t qp_num) noexcept {
     }
     tail_.store(kept, std::memory_order_release);
   }
-  unlock_consumer();
+  if (!has_lock) unlock_consumer();
 }
 
 void Cq::show() noexcept {
@@ -128,6 +130,7 @@ int Cq::begin() noexcept {
     unlock_consumer();
     return overflowed_.load(std::memory_order_relaxed) ? EOVERFLOW : ENOENT;
   }
+  poller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   show();
   return 0;
 }
@@ -141,6 +144,7 @@ int Cq::next() noexcept {
 }
 
 void Cq::end() noexcept {
+  poller_.store({}, std::memory_order_relaxed);
   head_.store(shown_ + 1, std::memory_order_release);
   unlock_consumer();
 }

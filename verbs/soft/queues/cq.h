@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,7 +39,8 @@ class Cq : public ibv_cq_ex {
   /// Makes room for `entries` or more. False when that is less than what it holds. Takes the pollers' lock, then the
   /// domain's.
   [[nodiscard]] bool resize(int entries);
-  /// Drops the completions of a queue pair that is gone or was reset. Takes the pollers' lock, then the domain's.
+  /// Drops the completions of a queue pair that is gone or was reset, but for the one that is shown. Takes the pollers'
+  /// lock, unless the caller has it between begin() and end(), then the domain's.
   void forget(std::uint32_t qp_num) noexcept;
   /// True for the first caller after an overflow.
   [[nodiscard]] bool report_overflow() noexcept { return !overflow_reported_.exchange(true); }
@@ -95,6 +97,8 @@ class Cq : public ibv_cq_ex {
   std::vector<Times> times_;  // beside it, if any were asked for
   std::mutex consumer_;       // orders pollers; guards head_'s advance
   std::uint32_t shown_ = 0;   // between begin() and end()
+  // Who is there; nobody: none is shown.
+  std::atomic<std::thread::id> poller_{std::thread::id()};
   alignas(64) std::atomic<std::uint32_t> head_{0};
   alignas(64) std::atomic<std::uint32_t> tail_{0};
   std::atomic<int> armed_{kUnarmed};

@@ -1,10 +1,14 @@
 // What comes in: the ladder of checks that a packet passes before a role sees it.
+#include <algorithm>
+
 #include "verbs/soft/datagram/receipts.h"
 #include "verbs/soft/datagram/uc_responder.h"
 #include "verbs/soft/datagram/ud_responder.h"
 #include "verbs/soft/domain/domain.h"
+#include "verbs/soft/flow_control/window.h"
 #include "verbs/soft/rc/completer.h"
 #include "verbs/soft/rc/congestion.h"
+#include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
@@ -17,6 +21,9 @@ constexpr std::uint16_t kMostSegments = 64;
 // Further from what is expected nothing can be that a peer of ours has on its way, nor anything that one of another
 // kind would not come back to; of packets whose PSN was guessed it leaves 1 in 128.
 constexpr std::int32_t kFarthest = 1 << 16;
+// Packets that a window lets a requester of our kind have on its way: each takes 1 KiB at least, and what has priority
+// finds a little more.
+constexpr std::size_t kMostPackets = (Window::kMostBytes >> 10) + 64;
 
 bool comes_from_peer(const RxPacket& packet, const Route& route) noexcept {
   return packet.source == route.destination && packet.version == route.version &&
@@ -34,6 +41,14 @@ bool serves(ibv_qp_type type, Service service) noexcept {
   }
 }
 
+// Of a request that came before its turn. A peer of our kind marks its own, and has no more on its way than its window
+// lets it and the answers to its READs take. Else what is kept may be forged, and the true one comes too late.
+bool may_be_early(const Qp& qp, const Packet& packet, std::int32_t ahead) noexcept {
+  if (!qp.receive.asked_by_kin) return ahead < kFarthest;
+  const std::size_t answers = qp.receive.replies.size() * (kReadPartBytes / qp.mtu);
+  return packet.bth.kin && ahead <= static_cast<std::int32_t>(kMostPackets + std::min(answers, kMostPackets));
+}
+
 // Of RC. A repeated READ or atomic may lie behind all that a long READ answers, so what is remembered decides there.
 bool in_window(const Qp& qp, const Packet& packet) noexcept {
   if (!packet.info->request()) {
@@ -41,8 +56,9 @@ bool in_window(const Qp& qp, const Packet& packet) noexcept {
     return answers || !qp.requests();
   }
   const std::int32_t ahead = packet.bth.psn.since(qp.receive.expected);
+  if (ahead > 0) return may_be_early(qp, packet, ahead);
   const bool remembered = packet.info->kind == PacketKind::kRead || packet.info->kind == PacketKind::kAtomic;
-  return ahead < kFarthest && (remembered || ahead > -kFarthest);
+  return remembered || ahead > -kFarthest;
 }
 
 // Payload is had from elsewhere only by who sees to it that it arrived.

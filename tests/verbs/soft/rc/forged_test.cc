@@ -98,6 +98,29 @@ TEST_F(ForgedPackets, RequestsFarFromWhatIsExpectedAreNotAnswered) {
   expect_unharmed();
 }
 
+// A request is kept for its turn only where a peer of our kind may have one on its way.
+TEST(ForgedRequests, MustBeWhereAPeersMayBe) {
+  RawPeer peer;
+  const auto write = [&peer](std::uint32_t ahead, bool kin) {
+    peer.send({.opcode = Opcode::kWriteOnly,
+               .psn = peer.psn + ahead,
+               .payload = RawPeer::payload(8, 1),
+               .reth = peer.target(0, 8),
+               .kin = kin});
+  };
+  const auto kept = [&peer] { return impl(peer.device->context).domain().packet_store.used(); };
+  peer.send({.opcode = Opcode::kWriteOnly, .psn = peer.psn, .reth = peer.target(0, 0), .kin = true});
+  ASSERT_EQ(peer.receive().size(), 1U);
+  for (const std::uint32_t ahead : {2U, 100U, 16'000U, 65'000U}) write(ahead, false);
+  for (const std::uint32_t ahead : {20'000U, 40'000U, 65'000U}) write(ahead, true);
+  EXPECT_EQ(kept(), 0U);
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 7U);
+  EXPECT_TRUE(peer.receive_after(kMillisecond).empty());
+  EXPECT_TRUE(peer.untouched());
+  write(16'384, true);  // a window of packets that are charged 1 KiB
+  EXPECT_EQ(kept(), 1U);
+}
+
 // A carrier of what only our kind sends is not believed before its PSN was.
 TEST(ForgedKinship, TakesAPsn) {
   RawPeer peer;

@@ -43,7 +43,7 @@ void say_devices(const std::string& program, const SoftroceConfig& settings, con
 
 // Comes back only with an error.
 Status execute(const std::string& path, Words words) {
-  std::signal(SIGPIPE, SIG_DFL);  // ignored by this program, and it would be by that one
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) std::signal(ignored, SIG_DFL);  // and would be by that program
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const char* word : words) arguments.push_back(const_cast<char*>(word));

@@ -1,7 +1,7 @@
 """The drop-in libraries as programs meet them, and `fairlead run`.
 
-LOADER, OLD_LIBC, LEAVER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program. Whatever of rdma-core
-is not installed is skipped.
+LOADER, OLD_LIBC, LEAVER, HANDLER_LEAVER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program.
+Whatever of rdma-core is not installed is skipped.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ FAIRLEAD = os.environ["FAIRLEAD"]
 LOADER = os.environ["LOADER"]
 OLD_LIBC = os.environ["OLD_LIBC"]
 LEAVER = os.environ["LEAVER"]
+HANDLER_LEAVER = os.environ["HANDLER_LEAVER"]
 STUB = os.environ["STUB"]
 LIB = pathlib.Path(FAIRLEAD).resolve().parent.parent / "lib"
 PRELOAD = str(LIB / "libfairlead-ibverbs.so")
@@ -114,6 +116,14 @@ class Programs(Case):
         number = os.getpid() % 250 + 1
         out = self.succeeds(LEAVER, f"127.{number}.9.1", f"127.{number}.9.2", env={"LD_PRELOAD": PRELOAD})
         self.assertEqual(out, "RDMA_CM_EVENT_DISCONNECTED\n")
+
+    def test_a_handler_that_interrupted_malloc_may_call__exit(self):
+        number = os.getpid() % 250 + 1
+        for words in ((), (f"127.{number}.9.4",)):
+            with self.subTest(words=words):
+                left = run(HANDLER_LEAVER, *words,
+                           env={"LD_PRELOAD": PRELOAD, "FAIRLEAD_SOFT_ADDRESS": f"127.{number}.9.3"})
+                self.assertEqual(left.returncode, 7, left.stdout + left.stderr)
 
     def test_alone_where_the_system_has_none(self):
         self.check("move", {"LD_LIBRARY_PATH": FOLDER, "FAIRLEAD_SYSTEM_IBVERBS": "/nonexistent/libibverbs.so.1"})
@@ -272,6 +282,11 @@ class Run(Case):
 
     def test_moves_data(self):
         self.assertIn("moved", self.succeeds(FAIRLEAD, "run", "--", LOADER, "move"))
+
+    def test_what_fairlead_ignores_its_program_does_not(self):
+        ignored = self.succeeds(FAIRLEAD, "run", "--", "grep", "SigIgn", "/proc/self/status")
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            self.assertEqual(int(ignored.split()[1], 16) >> (number - 1) & 1, 0, f"{ignored}: signal {number}")
 
     def test_wrong_usage_names_what_is_legal(self):
         self.refused(2, r"no program; give it after '--'", "--device", "soft0")

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <ctime>
 
@@ -54,8 +55,14 @@ struct Serving {
   }
 };
 
+std::atomic<Serving*> made_serving{nullptr};  // for those who must not make it
+
 Serving& serving() {
-  static Serving& instance = *new Serving;
+  static Serving& instance = []() -> Serving& {
+    auto* made = new Serving;
+    made_serving.store(made);
+    return *made;
+  }();
   return instance;
 }
 
@@ -63,7 +70,14 @@ std::uint32_t lower_half(std::uint64_t service) noexcept { return static_cast<st
 
 int refused(const Status& status, LogLevel level) {
   log(level, status.message());
-  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EADDRNOTAVAIL;
+  switch (status.code()) {
+    case Code::kAlreadyExists:
+      return EADDRINUSE;
+    case Code::kResourceExhausted:  // descriptors or threads
+      return EAGAIN;
+    default:
+      return EADDRNOTAVAIL;
+  }
 }
 
 std::optional<Place> nowhere(int error) {
@@ -202,13 +216,20 @@ std::vector<DeviceCm*> serving_devices() {
   return serving().devices;
 }
 
+bool serves_here() noexcept {
+  const Serving* const made = made_serving.load();
+  return made != nullptr && made->owner == ::getpid();
+}
+
 // exit() may have interrupted whoever holds a lock, so nothing is waited for long: about 0.1 s, which is enough for a
 // holder that lost its core.
 void disconnect_everything() noexcept {
   constexpr int kTries = 1000;
   constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
-  if (serving().owner != ::getpid() || !serving().mutex.try_lock()) return;
-  for (DeviceCm* at : serving().devices) {
+  if (!serves_here()) return;
+  Serving& known = *made_serving.load();
+  if (!known.mutex.try_lock()) return;
+  for (DeviceCm* at : known.devices) {
     for (int i = 0; i < kTries; ++i) {
       if (at->domain().try_lock()) {
         at->manager.disconnect_all();
@@ -218,7 +239,7 @@ void disconnect_everything() noexcept {
       ::nanosleep(&kPause, nullptr);
     }
   }
-  serving().mutex.unlock();
+  known.mutex.unlock();
 }
 
 }  // namespace fairlead::cm

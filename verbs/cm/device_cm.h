@@ -71,7 +71,9 @@ struct Place {
 [[nodiscard]] DeviceCm* primary_device();
 /// All that serve now.
 [[nodiscard]] std::vector<DeviceCm*> serving_devices();
-/// At the end of the process: tells the peers, best effort.
+/// Whether this process has had devices that serve, rather than, at most, its parent. Async-signal-safe.
+[[nodiscard]] bool serves_here() noexcept;
+/// At the end of the process: tells the peers, best effort. It allocates, so in a signal handler it may wait for ever.
 void disconnect_everything() noexcept;
 
 }  // namespace fairlead::cm

@@ -54,9 +54,9 @@ rdma_cm_event_type type_of(const Event& event) noexcept {
 
 }  // namespace
 
-Id::Id(Channel& events, void* user_context, rdma_port_space space, ibv_qp_type type)
+Id::Id(Channel* events, void* user_context, rdma_port_space space, ibv_qp_type type)
     : rdma_cm_id{}, starting_psn(random_psn()) {
-  rdma_cm_id::channel = &events;
+  rdma_cm_id::channel = events;
   rdma_cm_id::context = user_context;
   rdma_cm_id::ps = space;
   rdma_cm_id::qp_type = type;
@@ -137,7 +137,7 @@ User* Id::on_request(Connection& request) noexcept {
     if (waiting >= backlog) return nullptr;
     ++waiting;
   }
-  auto* id = new Id(events(), rdma_cm_id::context, ps, qp_type);
+  auto* id = new Id(nullptr, rdma_cm_id::context, ps, qp_type);
   id->place({&device, *index}, {request.local(), source().port});
   id->set_destination({request.remote(), header->source_port});
   id->connection = &request;
@@ -163,7 +163,10 @@ User* Id::on_request(Connection& request) noexcept {
     conn.srq = req.srq ? 1 : 0;
     conn.qp_num = req.local_qpn;
   }
-  push(*record);
+  // Together: whoever migrates us meanwhile takes with us the requests that are in our channel, and may end that.
+  const std::lock_guard lock(events_mutex());
+  id->channel = rdma_cm_id::channel;
+  events().push(*record);
   return id;
 }
 

@@ -19,7 +19,8 @@ inline constexpr std::uint8_t kDefaultAckTimeout = 17;  // 0.54 s, what Linux ta
 
 class Id final : public rdma_cm_id, public User, public Listener {
  public:
-  Id(Channel& events, void* user_context, rdma_port_space space, ibv_qp_type type);
+  /// `events` null: it gets its channel with the event that tells of it.
+  Id(Channel* events, void* user_context, rdma_port_space space, ibv_qp_type type);
   ~Id() = default;
   Id(const Id&) = delete;
   Id& operator=(const Id&) = delete;

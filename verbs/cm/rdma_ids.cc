@@ -21,7 +21,7 @@ ibv_qp_type type_of(rdma_port_space space) noexcept {
 int create(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space, ibv_qp_type type) {
   auto own = channel == nullptr ? std::make_unique<Channel>() : nullptr;
   if (own && !own->valid()) return -1;
-  auto* made = new Id(own ? *own : *static_cast<Channel*>(channel), context, space, type);
+  auto* made = new Id(own ? own.get() : static_cast<Channel*>(channel), context, space, type);
   made->own_channel = std::move(own);
   *id = made;
   return 0;

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "fairlead/log.h"
@@ -398,6 +399,58 @@ TEST_F(RdmaApi, EventsMoveWithTheirIdentifier) {
   api::ack_cm_event(event);
   EXPECT_EQ(api::destroy_id(id), 0);
   api::destroy_event_channel(other);
+}
+
+// While requests arrive, the listener goes from channel to channel, each of which ends once it is left. The identifier
+// of a request could get the channel that was just left, and its events went to what was freed.
+TEST_F(RdmaApi, RequestsMoveWithTheirListener) {
+  constexpr unsigned kConnections = 50;
+  constexpr std::uint16_t kPort = 7031;
+  rdma_cm_id* listener = listen_at(1, kPort);
+  rdma_event_channel* current = nullptr;
+  const auto move_on = [&] {
+    rdma_event_channel* const fresh = api::create_event_channel();
+    EXPECT_EQ(api::migrate_id(listener, fresh), 0);
+    api::destroy_event_channel(std::exchange(current, fresh));
+  };
+  move_on();  // the fixture's channel is the clients'
+  std::thread clients([&] {
+    for (unsigned i = 0; i < kConnections && !HasFailure(); ++i) {
+      rdma_cm_id* client = resolve(2, 1, kPort);
+      rdma_conn_param ask{};
+      ask.qp_num = 100 + i;
+      EXPECT_EQ(api::connect(client, &ask), 0);
+      EXPECT_EQ(next_type(), RDMA_CM_EVENT_CONNECT_RESPONSE);
+      EXPECT_EQ(api::establish(client), 0);
+      EXPECT_EQ(next_type(), RDMA_CM_EVENT_DISCONNECTED);
+      EXPECT_EQ(api::destroy_id(client), 0);
+    }
+  });
+  for (unsigned served = 0; served < kConnections && !HasFailure();) {
+    move_on();
+    pollfd ready{current->fd, POLLIN, 0};
+    if (::poll(&ready, 1, 0) != 1) continue;
+    rdma_cm_event* request = next(current);
+    if (request == nullptr) break;
+    EXPECT_EQ(request->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+    rdma_cm_id* child = request->id;
+    EXPECT_EQ(child->channel, current);
+    api::ack_cm_event(request);
+    if (child->channel != current) break;
+    rdma_conn_param answer{};
+    answer.qp_num = 1000 + served;
+    EXPECT_EQ(api::accept(child, &answer), 0);
+    rdma_cm_event* established = next(current);
+    if (established == nullptr) break;
+    EXPECT_EQ(established->event, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(established->id, child);
+    api::ack_cm_event(established);
+    EXPECT_EQ(api::destroy_id(child), 0);
+    ++served;
+  }
+  clients.join();
+  EXPECT_EQ(api::destroy_id(listener), 0);
+  api::destroy_event_channel(current);
 }
 
 TEST_F(RdmaApi, DestroyWaitsForAcknowledgement) {

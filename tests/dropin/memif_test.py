@@ -51,8 +51,12 @@ def needs(program):
 
 
 class OverMemif(unittest.TestCase):
-    def passes(self, step):
+    def passes(self, step, again=0):
+        """`again`: how often more it may be tried, where what is lost is lost."""
         outcome = step(LIMIT)
+        while again > 0 and not outcome.passed:
+            again -= 1
+            outcome = step(LIMIT)
         self.assertTrue(outcome.passed, f"{outcome.reason}\n{outcome.output}")
 
     def test_a_program_that_loads_libibverbs_by_version(self):
@@ -75,8 +79,10 @@ class OverMemif(unittest.TestCase):
         for program, flags in (("ib_write_bw", ["-n", "1000"]), ("ib_read_bw", ["-n", "1000"]), ("ib_send_lat", ["-n", "1000"]),
                                ("ib_atomic_bw", ["-n", "1000"]), ("ib_send_bw", ["-n", "1000", "-c", "UD"]),
                                ("ib_write_bw", ["-n", "200", "-q", "16"])):
+            # Datagrams are lost at a receiver that gets no core for long, and perftest waits for them for ever.
             with self.subTest(program=program, flags=flags):
-                self.passes(programs(True).perftest_once(program, flags))
+                self.passes(lambda limit, program=program, flags=flags: programs(True).perftest_once(program, flags)(limit),
+                            again=2 if "UD" in flags else 0)
 
     @needs("ib_write_bw")
     def test_perftest_over_roce_v1(self):

@@ -53,7 +53,10 @@ Read read_messages(std::span<const std::byte> bytes, std::vector<HostAddress>& f
   for (auto* each = reinterpret_cast<const nlmsghdr*>(bytes.data()); NLMSG_OK(each, left);
        each = NLMSG_NEXT(each, left)) {
     changed |= (each->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
-    if (each->nlmsg_type == NLMSG_ERROR) return Read::kFailed;
+    if (each->nlmsg_type == NLMSG_ERROR) {
+      errno = -static_cast<const nlmsgerr*>(NLMSG_DATA(each))->error;
+      return Read::kFailed;
+    }
     if (each->nlmsg_type == NLMSG_DONE) return Read::kEnd;
     if (each->nlmsg_type != RTM_NEWADDR) continue;
     if (const std::optional<HostAddress> address = address_in(*each)) found.push_back(*address);
@@ -61,29 +64,36 @@ Read read_messages(std::span<const std::byte> bytes, std::vector<HostAddress>& f
   return Read::kMore;
 }
 
-/// To its end, whatever changes meanwhile; whether something did.
-bool list(int family, std::vector<HostAddress>& found) {
+/// To its end, whatever changes meanwhile; whether something did. Nothing, with errno: it cannot be told.
+std::optional<bool> list(int family, std::vector<HostAddress>& found) {
   const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-  if (!socket || !ask(socket.get(), family)) return false;
+  if (!socket || !ask(socket.get(), family)) return std::nullopt;
   std::vector<std::byte> buffer(kMostInOneMessage);
   bool changed = false;
   Read read = Read::kMore;
   while (read == Read::kMore) {
     const ssize_t got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
+    if (got <= 0) return std::nullopt;
     read = read_messages(std::span(buffer).first(static_cast<std::size_t>(got)), found, changed);
   }
-  return changed && read == Read::kEnd;
+  if (read == Read::kEnd) return changed;
+  if (errno == EOPNOTSUPP || errno == EAFNOSUPPORT) return false;  // the host has no such family
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<HostAddress> list_host_addresses() {
+std::optional<std::vector<HostAddress>> list_host_addresses() {
   std::vector<HostAddress> found;
   for (const int family : {AF_INET, AF_INET6}) {
     const std::size_t before = found.size();
-    for (int tries = 1; list(family, found) && tries < kTries; ++tries) found.resize(before);
+    for (int tries = 1;; ++tries) {
+      const std::optional<bool> changed = list(family, found);
+      if (!changed) return std::nullopt;
+      if (!*changed || tries == kTries) break;
+      found.resize(before);
+    }
   }
   return found;
 }

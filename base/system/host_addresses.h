@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fairlead {
@@ -16,8 +17,8 @@ struct HostAddress {
   std::uint32_t interface = 0;  // ifindex
 };
 
-/// IPv4, then IPv6, in the kernel's order; whether their interfaces are up or not. Empty where they cannot be listed.
-/// Threads: any.
-[[nodiscard]] std::vector<HostAddress> list_host_addresses();
+/// IPv4, then IPv6, in the kernel's order; whether their interfaces are up or not. Nothing, with errno, where they
+/// cannot be listed, for want of a descriptor, say. Threads: any.
+[[nodiscard]] std::optional<std::vector<HostAddress>> list_host_addresses();
 
 }  // namespace fairlead

@@ -8,12 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/out_of_descriptors.h"
 
 namespace fairlead {
 namespace {
@@ -49,7 +52,9 @@ std::vector<std::string> as_the_library_has_them() {
 
 std::vector<std::string> as_listed() {
   std::vector<std::string> found;
-  for (const HostAddress& each : list_host_addresses()) {
+  const auto all = list_host_addresses();
+  EXPECT_TRUE(all);
+  for (const HostAddress& each : all.value()) {
     const std::size_t bytes = each.ipv4 ? 4 : each.bytes.size();
     const std::uint8_t* const first = each.bytes.data() + each.bytes.size() - bytes;
     EXPECT_TRUE(!each.ipv4 || (first[-1] == 0xff && first[-2] == 0xff && first[-3] == 0));
@@ -61,6 +66,12 @@ std::vector<std::string> as_listed() {
 TEST(HostAddresses, AreThoseOfTheLibraryInItsOrder) {
   EXPECT_FALSE(as_listed().empty()) << "not even loopback's";
   EXPECT_EQ(as_listed(), as_the_library_has_them());
+}
+
+TEST(HostAddresses, AreNotSaidToBeNoneWithoutDescriptors) {
+  const test::OutOfDescriptors limit;
+  EXPECT_FALSE(list_host_addresses());
+  EXPECT_EQ(errno, EMFILE);
 }
 
 bool ip_batch(const std::string& commands) {

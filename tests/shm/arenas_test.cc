@@ -11,10 +11,10 @@
 
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
+#include "tests/out_of_descriptors.h"
 #include "tests/shm/arenas_mapped.h"
 #include "tests/shm/end.h"
 #include "tests/shm/half.h"
-#include "tests/shm/out_of_descriptors.h"
 #include "tests/shm/own_directory.h"
 
 namespace fairlead::shm {
@@ -259,7 +259,7 @@ TEST_F(ShmArenaLies, OneThatThisProcessHasNoDescriptorForIsNone) {
   set_log_sink([](LogLevel, std::string_view line) { warnings += line.find("ulimit -n") != line.npos ? 1 : 0; });
   const UniqueFd arena = make(kSeals);
   {
-    const OutOfDescriptors limit;
+    const fairlead::test::OutOfDescriptors limit;
     EXPECT_EQ(say(given(0, 1 << 20), arena.get()), "");
     EXPECT_EQ(say(given(1, 2 << 20), arena.get()), "");
   }

@@ -15,7 +15,7 @@
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 #include "shm/meeting/socket.h"
-#include "tests/shm/out_of_descriptors.h"
+#include "tests/out_of_descriptors.h"
 #include "tests/shm/own_directory.h"
 
 namespace fairlead::shm {
@@ -102,7 +102,7 @@ TEST_F(ShmListener, NamesTheLimitWhereItHasNoDescriptorForTheMemory) {
   advance();
   greet(socket, token_);
   {
-    const OutOfDescriptors limit;
+    const fairlead::test::OutOfDescriptors limit;
     advance();
   }
   set_log_sink(nullptr);

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/shm/out_of_descriptors.h"
+#include "tests/out_of_descriptors.h"
 #include "tests/shm/own_directory.h"
 
 namespace fairlead::shm {
@@ -98,7 +98,7 @@ TEST_F(ShmPathMeeting, WithoutADescriptorItEndsAtOnceAndNamesTheLimit) {
 #endif
   ShmPath path(context_, active_);
   {
-    const OutOfDescriptors limit;
+    const fairlead::test::OutOfDescriptors limit;
     dial_by(path);
   }
   ASSERT_TRUE(told_.down);

@@ -52,7 +52,9 @@ Result<AddrInfo> resolve_numeric(std::string_view text) {
 }
 
 std::uint32_t interface_of(const Address& address) {
-  for (const HostAddress& each : list_host_addresses()) {
+  const auto all = list_host_addresses();
+  if (!all) return 0;  // unknown
+  for (const HostAddress& each : *all) {
     if (each.bytes == address.bytes) return each.interface;
   }
   return 0;

@@ -15,6 +15,7 @@
 #include "fairlead/log.h"
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
+#include "verbs/soft/observe/refuse.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -165,6 +166,7 @@ TEST(BadLimits, WithoutDescriptorsThereIsNoCompletionChannelButTheRestWorks) {
     errno = 0;
     EXPECT_EQ(api().create_comp_channel(a.context), nullptr);
     EXPECT_EQ(errno, EMFILE);
+    EXPECT_NE(take_refusal().find("ulimit -n"), std::string::npos);
     connect(a, b);  // without sockets of their own, queue pairs send from the device's
     ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, 100'000, &b, 0), 0);
     ASSERT_TRUE(drive(a, b, [&] { return a.done.size() == 1; }));

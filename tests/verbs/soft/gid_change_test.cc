@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 #include <thread>
 
+#include "tests/no_threads.h"
+#include "tests/out_of_descriptors.h"
 #include "tests/verbs/soft/endpoint.h"
+#include "verbs/soft/observe/refuse.h"
 #include "verbs/soft/port/udp/group_names.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/headers.h"
@@ -18,7 +22,8 @@
 namespace fairlead::soft::test {
 namespace {
 
-bool ip(const std::string& words) { return std::system(("ip " + words + " 2>&1").c_str()) == 0; }
+// However few descriptors this process may have.
+bool ip(const std::string& words) { return std::system(("ulimit -S -n 100; exec ip " + words + " 2>&1").c_str()) == 0; }
 
 // An interface of its own, without addresses, in a namespace of its own. Empty, or why not.
 std::string prepare_host() {
@@ -107,6 +112,25 @@ void follow_addresses() {
   EXPECT_EQ(a.to_state(IBV_QPS_RESET), 0);
 }
 
+// Who cannot look does not take the host for one without addresses, and looks again.
+void follow_addresses_without_descriptors() {
+  Endpoint a(open_udp());
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  ASSERT_EQ(index_of(a.context, "10.1.2.3"), 2);
+  const std::string own = gid_text(a.context, 1);
+  for (const int left : {0, 1}) {  // a list takes two
+    const std::string added = fmt::format("10.1.2.{}", 4 + left);
+    {
+      const fairlead::test::OutOfDescriptors limit(left);
+      ASSERT_TRUE(ip("addr add " + added + "/24 dev d0"));
+      EXPECT_EQ(gid_text(a.context, 1), own);
+      EXPECT_EQ(gid_text(a.context, 2), "10.1.2.3");
+      EXPECT_EQ(gid_text(a.context, 3 + left), "");
+    }
+    EXPECT_EQ(gid_text(a.context, 3 + left), added) << "nothing has happened since";
+  }
+}
+
 // Two devices of one process: they differ in name, else they would be one.
 void transfer_over_new_gids() {
   Endpoint a(open_udp());
@@ -159,6 +183,22 @@ void share_the_hosts_address() {
     for (Endpoint* each : {&a, &b, &c}) each->poll();
   }
   EXPECT_EQ(received(), (std::array{before[0] + 1, before[1], before[2]}));
+}
+
+// A place at the address needs a thread of its own.
+void join_without_threads() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  Endpoint a(open_udp());
+  const std::uint8_t index = index_of(a.context, "10.1.2.3");
+  ASSERT_EQ(a.to_init(), 0);
+  {
+    const fairlead::test::NoThreads none;
+    EXPECT_EQ(a.to_rtr(7, a.gid(index), {.gid_index = index}), EAGAIN);
+    const std::string why = take_refusal();
+    EXPECT_NE(why.find("no thread for sharing 10.1.2.3"), std::string::npos) << why;
+  }
+  EXPECT_EQ(a.to_rtr(7, a.gid(index), {.gid_index = index}), 0);
+  EXPECT_EQ(a.to_state(IBV_QPS_RESET), 0);
 }
 
 // Calls `join` while another joins the host's address, as far as can be seen, and has a peer write to `busy`, a device
@@ -229,6 +269,10 @@ void in_namespace(void (*body)()) {
 }
 
 TEST(GidChange, TheTableFollowsTheHostAndSaysSo) { in_namespace(&follow_addresses); }
+
+TEST(GidChange, IsSeenLaterWhereNoDescriptorIsLeft) { in_namespace(&follow_addresses_without_descriptors); }
+
+TEST(HostsAddress, IsNotJoinedWithoutAThreadAndThenIs) { in_namespace(&join_without_threads); }
 
 TEST(HostsAddress, IsSharedUnasked) { in_namespace(&share_the_hosts_address); }
 

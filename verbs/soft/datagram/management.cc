@@ -56,6 +56,7 @@ bool send(ProgressContext& domain, const Gid& local, const Gid& remote,
   PortSlot* slot = domain.find_port(local);
   if (slot == nullptr) return false;
   const Route route = slot->port->make_route(remote, kManagementQpn, 0, 0);
+  if (route.error != 0) return false;
   TxBatch& batch = domain.batch(*slot, 1);
   std::byte* header = batch.begin(route, kHeaderBytes, mad.size());
   Bth bth;

@@ -34,7 +34,7 @@ namespace management {
 /// Whether these bytes, from the BTH on, are for QP1.
 [[nodiscard]] bool addressed(std::span<const std::byte> bytes) noexcept;
 void receive(ProgressContext& domain, PortSlot& slot, const RxPacket& raw, ManagementHandler* handler) noexcept;
-/// Sends from the port that has this address; false where none does. Lost, as any datagram may be.
+/// Sends from the port that has this address; false where none does, or finds no way. Lost, as any datagram may be.
 bool send(ProgressContext& domain, const Gid& local, const Gid& remote,
           std::span<const std::byte, kMadBytes> mad) noexcept;
 

@@ -42,7 +42,11 @@ bool send(QpContext& domain, Flow& flow) noexcept {
   OwedReceipt& owed = flow.owed;
   if (domain.now() < owed.since + kMostHeld && starved(domain, owed.receiver)) return false;
   PortSlot& slot = flow.port();
-  if (!flow.route) flow.route = slot.port->make_route(flow.peer(), owed.peer_qpn, 0, 0);
+  if (!flow.route) {
+    const Route route = slot.port->make_route(flow.peer(), owed.peer_qpn, 0, 0);
+    if (route.error != 0) return false;
+    flow.route = route;
+  }
   TxBatch& batch = domain.batch(slot, 0);
   std::byte* header = batch.begin(*flow.route, Bth::kBytes, 0);
   Bth bth;

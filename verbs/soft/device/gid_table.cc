@@ -34,7 +34,7 @@ InterfaceAddress find_own(const std::vector<InterfaceAddress>& host, const Gid& 
 }  // namespace
 
 GidTable::GidTable(std::uint64_t guid, const Gid& own) : GidTable(guid, own, std::make_unique<AddressMonitor>()) {
-  update(host_addresses());
+  follow_host();
 }
 
 GidTable::GidTable(std::uint64_t guid, const Gid& own, std::unique_ptr<AddressMonitor> monitor)
@@ -58,7 +58,12 @@ InterfaceAddress GidTable::at(std::uint32_t index) const {
 bool GidTable::follow_host() {
   // Who comes while another thread takes over the news waits for it.
   const std::lock_guard lock(mutex_);
-  return monitor_ && monitor_->changed() && take_over(host_addresses());
+  if (!monitor_) return false;
+  behind_ = monitor_->changed() || behind_;
+  const auto host = behind_ ? host_addresses() : std::nullopt;
+  if (!host) return false;  // without descriptors nobody can look; what is there stays
+  behind_ = false;
+  return take_over(*host);
 }
 
 bool GidTable::update(const std::vector<InterfaceAddress>& host) {

@@ -32,9 +32,10 @@ class GidTable {
   [[nodiscard]] RoceVersion version(std::uint32_t index) const noexcept {
     return own_wire_ && index != 1 ? RoceVersion::kV1 : RoceVersion::kV2;
   }
-  /// Takes over what the host's addresses have become. True if the table changed. Cheap where nothing happened.
+  /// Takes over what the host's addresses have become. True if the table changed. Cheap where nothing happened. Where
+  /// they cannot be listed, for want of descriptors, say, the table stays as it is, and the next call looks again.
   bool follow_host();
-  /// Takes over these addresses of a host. True if the table changed.
+  /// Takes over these addresses of a host, as tests have them. True if the table changed.
   bool update(const std::vector<InterfaceAddress>& host);
   /// Readable when follow_host() has something to do; -1 where the host cannot be followed.
   [[nodiscard]] int wait_fd() const noexcept { return monitor_ ? monitor_->fd() : -1; }
@@ -51,6 +52,7 @@ class GidTable {
   const std::unique_ptr<AddressMonitor> monitor_;  // null: not followed
   const bool own_wire_ = false;
   mutable std::mutex mutex_;
+  bool behind_ = true;         // the host's addresses may be others than those that were taken over
   bool own_is_hosts_ = false;  // or was: an address that never was any host's, as tests have it, stays
   std::array<InterfaceAddress, kLength> entries_;
 };

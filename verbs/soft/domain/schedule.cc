@@ -1,6 +1,7 @@
 // The loop: who gets a turn, what is sent when, and what the clock brings.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/system/core_sharing.h"
 #include "verbs/soft/datagram/receipts.h"
@@ -75,13 +76,15 @@ void Domain::poll() noexcept {
 
 bool Domain::progress() noexcept {
   take_doorbells();
+  // Whoever polls hears of what is urgent before others have their turn, which all of them have in every other call.
+  const bool urgent_first = !std::exchange(urgent_alone_, false);
   bool busy = lender.release();
   bool sent = false;
   for (const auto& slot : ports_) {
     const bool apart = slot->urgent_way != nullptr && slot->urgent_way->open();
     const Pace pace = !hurries() ? kUnhurried : apart ? kApart : kInHurry;
     for (unsigned look = 0; look < pace.looks; ++look) {
-      if (apart && take_urgent(*slot)) return true;
+      if (apart && urgent_first && take_urgent(*slot)) return true;
       const std::size_t count = slot->port->rx_burst(std::span(received_).first(pace.received), now_);
       if (count == 0) break;
       busy = true;
@@ -98,9 +101,8 @@ bool Domain::progress() noexcept {
   return busy;
 }
 
-// Whoever polls hears of what is urgent before others have their turn, which they have in every other call.
+// True: there was something, which is all for this call.
 bool Domain::take_urgent(PortSlot& slot) noexcept {
-  if (std::exchange(urgent_alone_, false)) return false;
   const std::size_t count = slot.urgent_way->rx_urgent(received_, now_);
   if (count == 0) return false;
   urgent_alone_ = true;
@@ -182,7 +184,10 @@ bool Domain::take_turn(Qp& qp, unsigned packets) noexcept {
   if (qp.type() != IBV_QPT_RC) return unreliable::run(qp, packets);
   const bool answers = responder::run(qp, packets);
   const bool asks = requester::run(qp, packets);
-  return answers || asks || (qp.receive.ack_due && !qp.held.linked());  // the requester let it go
+  if (answers || asks) return true;
+  // The requester let an acknowledgement go. Behind answers that wait for their time it leaves with the last of them.
+  const ReceiveState& r = qp.receive;
+  return r.ack_due && r.reply_count == 0 && !qp.held.linked();
 }
 
 // Queue pairs take turns, so that none starves behind one with much to send.

@@ -31,7 +31,10 @@ inline int refuse_with(int error, std::string_view what) {
   return error;
 }
 
-/// Out of memory or threads is an errno, not an exception through a C interface.
+/// What the verb needs and the system does not give: the limit and the remedy, where it is threads or descriptors.
+[[nodiscard]] std::string what_lacks(std::string_view verb, const std::system_error& error);
+
+/// Out of memory, threads or descriptors is an errno, not an exception through a C interface.
 template <typename Make>
 auto make_or_errno(std::string_view verb, Make&& make) -> decltype(make()) {
   try {
@@ -39,7 +42,7 @@ auto make_or_errno(std::string_view verb, Make&& make) -> decltype(make()) {
   } catch (const std::bad_alloc&) {
     return refuse(ENOMEM, fmt::format("{}: out of memory", verb));
   } catch (const std::system_error& error) {
-    return refuse(error.code().value(), fmt::format("{}: {}", verb, error.what()));
+    return refuse(error.code().value(), what_lacks(verb, error));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -38,14 +39,38 @@ std::string table_text(const Gid& gid, std::uint16_t port) {
 
 constexpr const char* kLoopback = "lo";
 
-/// What the system says of an interface that is up; index 0: there is none.
-InterfaceAddress up_interface(std::uint32_t index) {
+/// Any socket can be asked about interfaces.
+UniqueFd asking_socket() noexcept { return UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)); }
+
+/// An interface by its index, as ioctl() takes it; nothing where there is none.
+std::optional<ifreq> request_about(int socket, std::uint32_t index) noexcept {
   ifreq request{};
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (index == 0 || !fd || ::if_indextoname(index, request.ifr_name) == nullptr) return {};
-  if (::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP) == 0) return {};
-  const bool loopback = (request.ifr_flags & IFF_LOOPBACK) != 0;
-  return {{}, request.ifr_name, index, interface_mtu(index), loopback};
+  request.ifr_ifindex = static_cast<int>(index);
+  if (index == 0 || ::ioctl(socket, SIOCGIFNAME, &request) != 0) return std::nullopt;
+  return request;
+}
+
+std::uint32_t mtu_of(int socket, ifreq request) noexcept {
+  return ::ioctl(socket, SIOCGIFMTU, &request) == 0 ? static_cast<std::uint32_t>(request.ifr_mtu) : 0;
+}
+
+/// What the system says of an interface that is up; index 0: there is none. Needs no further descriptor: what was left
+/// out for want of one would look gone.
+InterfaceAddress up_interface(int socket, std::uint32_t index) {
+  auto request = request_about(socket, index);
+  if (!request || ::ioctl(socket, SIOCGIFFLAGS, &*request) != 0 || (request->ifr_flags & IFF_UP) == 0) return {};
+  const bool loopback = (request->ifr_flags & IFF_LOOPBACK) != 0;
+  return {{}, request->ifr_name, index, mtu_of(socket, *request), loopback};
+}
+
+// Who goes to an address of its own host comes from there, but for further ones of the same network.
+bool comes_from_itself(const Gid& gid) noexcept {
+  const UniqueFd fd(::socket(gid.is_ipv4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const SocketAddress to(gid, kRoceUdpPort);
+  SocketAddress from;
+  socklen_t size = sizeof(sockaddr_in6);
+  return fd && ::connect(fd.get(), to.get(), to.size()) == 0 && ::getsockname(fd.get(), from.get(), &size) == 0 &&
+         from.gid() == gid;
 }
 
 struct SocketEntry {
@@ -75,12 +100,16 @@ std::vector<SocketEntry> sockets_bound_to(const Gid& gid, std::uint16_t port) {
 
 }  // namespace
 
-std::vector<InterfaceAddress> host_addresses() {
+std::optional<std::vector<InterfaceAddress>> host_addresses() {
+  const UniqueFd socket = asking_socket();
+  if (!socket) return std::nullopt;
+  const auto addresses = list_host_addresses();
+  if (!addresses) return std::nullopt;
   std::vector<InterfaceAddress> found;
   std::map<std::uint32_t, InterfaceAddress> interfaces;
-  for (const HostAddress& address : list_host_addresses()) {
+  for (const HostAddress& address : *addresses) {
     const auto [known, is_new] = interfaces.try_emplace(address.interface);
-    if (is_new) known->second = up_interface(address.interface);
+    if (is_new) known->second = up_interface(socket.get(), address.interface);
     if (known->second.index == 0) continue;
     found.push_back(known->second);
     found.back().gid.bytes = address.bytes;
@@ -89,21 +118,22 @@ std::vector<InterfaceAddress> host_addresses() {
 }
 
 std::uint32_t interface_mtu(std::uint32_t index) noexcept {
-  ifreq request{};
-  if (index == 0 || ::if_indextoname(index, request.ifr_name) == nullptr) return 0;
-  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd || ::ioctl(fd.get(), SIOCGIFMTU, &request) != 0) return 0;
-  return static_cast<std::uint32_t>(request.ifr_mtu);
+  const UniqueFd socket = asking_socket();
+  const auto request = request_about(socket.get(), index);
+  return request ? mtu_of(socket.get(), *request) : 0;
 }
 
 InterfaceAddress interface_of(const Gid& gid) {
   const bool loopback = gid.is_ipv4() && gid.is_loopback();
   if (loopback) {  // most devices of one host: without the list
-    InterfaceAddress found = up_interface(::if_nametoindex(kLoopback));
+    const std::uint32_t index = ::if_nametoindex(kLoopback);
+    InterfaceAddress found = up_interface(asking_socket().get(), index);
     found.gid = gid;
     if (found.index != 0) return found;
   }
-  for (InterfaceAddress& address : host_addresses()) {
+  auto all = host_addresses();
+  if (!all) return {gid, "", 0, 0, loopback};
+  for (InterfaceAddress& address : *all) {
     if (address.gid == gid || (loopback && address.loopback && address.gid.is_ipv4())) {
       address.gid = gid;
       return std::move(address);
@@ -112,18 +142,18 @@ InterfaceAddress interface_of(const Gid& gid) {
   return {gid, "", 0, 0, loopback};
 }
 
-bool is_of_host(const Gid& gid) {
-  if (gid.is_loopback()) return true;
-  // Who goes to an address of its own host comes from there, but for further ones of the same network.
-  const UniqueFd fd(::socket(gid.is_ipv4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const SocketAddress to(gid, kRoceUdpPort);
-  SocketAddress from;
-  socklen_t size = sizeof(sockaddr_in6);
-  if (fd && ::connect(fd.get(), to.get(), to.size()) == 0 && ::getsockname(fd.get(), from.get(), &size) == 0 &&
-      from.gid() == gid) {
-    return true;
-  }
-  return interface_of(gid).index != 0;
+std::optional<bool> is_of_host(const Gid& gid) {
+  if (gid.is_loopback() || comes_from_itself(gid)) return true;
+  const auto all = host_addresses();
+  if (!all) return std::nullopt;
+  return std::ranges::find(*all, gid, &InterfaceAddress::gid) != all->end();
+}
+
+std::string cannot_tell_host(const Gid& gid, int error) {
+  return fmt::format(
+      "softroce cannot tell whether {} is an address of this host: {}; raise `ulimit -n`, or allow sockets of "
+      "AF_NETLINK",
+      to_string(gid), std::strerror(error));
 }
 
 std::uint64_t stable_hash(const Gid& gid) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,19 +18,23 @@ struct InterfaceAddress {
   bool loopback = false;
 };
 
-/// Addresses of interfaces that are up: IPv4, then IPv6, in the system's order. Empty where they cannot be listed.
-[[nodiscard]] std::vector<InterfaceAddress> host_addresses();
+/// Addresses of interfaces that are up: IPv4, then IPv6, in the system's order. Nothing, with errno, where they cannot
+/// be listed, for want of a descriptor, say.
+[[nodiscard]] std::optional<std::vector<InterfaceAddress>> host_addresses();
 
 /// What an interface carries, bytes of IP; 0: unknown, or there is no such interface.
 [[nodiscard]] std::uint32_t interface_mtu(std::uint32_t index) noexcept;
 
-/// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none.
+/// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none, or where that
+/// cannot be told.
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
 
-/// Whether one carries it, and so whoever has it is on this host. Waits for nobody who makes or removes interfaces, but
-/// where it is none of a network's first addresses and the kernel lists them under the lock of all that changes (rtnl,
-/// before Linux 6.9).
-[[nodiscard]] bool is_of_host(const Gid& gid);
+/// Whether one carries it, and so whoever has it is on this host. Nothing, with errno, where that cannot be told. Waits
+/// for nobody who makes or removes interfaces, but where it is none of a network's first addresses and the kernel lists
+/// them under the lock of all that changes (rtnl, before Linux 6.9).
+[[nodiscard]] std::optional<bool> is_of_host(const Gid& gid);
+/// That it cannot be told, in words, and the remedy.
+[[nodiscard]] std::string cannot_tell_host(const Gid& gid, int error);
 
 /// The same number for an address in every program.
 [[nodiscard]] std::uint64_t stable_hash(const Gid& gid) noexcept;

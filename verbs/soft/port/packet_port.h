@@ -67,6 +67,7 @@ class PacketPort {
   /// What a packet takes of a window at least: a small datagram still occupies a socket buffer of about this size.
   [[nodiscard]] virtual std::uint32_t least_charge() const noexcept { return 1024; }
   /// A way to `destination`; `flow` selects the UDP source port. `traffic_class` and `hop_limit` as in the GRH.
+  /// Route::error: there are no descriptors to find one.
   [[nodiscard]] virtual Route make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                                          std::uint8_t hop_limit) = 0;
 
@@ -82,7 +83,8 @@ class PacketPort {
 
   /// Fills at most packets.size() and returns how many; never waits. Now is the domain's idea of the time.
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
-  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network; TxBatch::report_full.
+  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network. TxBatch::report_full, also
+  /// of an empty batch that was reported full.
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
   /// From here on received packets have their traffic class, and with it marks of congestion. It costs a little.
   virtual void report_traffic_class() noexcept {}

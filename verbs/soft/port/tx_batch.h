@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 #include "base/guarded.h"
 #include "verbs/soft/wire/gid.h"
@@ -39,9 +38,11 @@ struct Route {
   std::uint8_t socket_traffic_class = 0;
   std::uint8_t socket_hop_limit = 0;
   RoceVersion version = RoceVersion::kV2;
-  std::uint32_t flow_label = 0;      // of RoCE v1's GRH
-  std::uint16_t peer_port = 0;       // that the destination's packets must come from; 0: any. Of this host alone
-  std::int16_t host = -1;            // of the local port: which address of this host it leads to; -1: none
+  std::uint16_t error = 0;       // errno, where it cannot be told which way: nothing may be sent
+  std::uint32_t flow_label = 0;  // of RoCE v1's GRH
+  std::uint16_t peer_port = 0;   // that the destination's packets must come from; 0: any. Of this host alone
+  // The local port's note of which address of this host it leads to, made when a packet first needs it; < 0: none.
+  mutable std::int16_t host = -1;
   References* references = nullptr;  // the port's, where packets may refer to payload
   UrgentWay* apart = nullptr;        // the port's, where there may be one to the destination
 };
@@ -75,10 +76,10 @@ class TxBatch {
   [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
   void clear() noexcept { count_ = iov_count_ = bytes_ = 0; }
 
-  /// By the port that sent: more packets wait for the system now than should.
+  /// By the port that sent, whatever was in the batch: more packets wait for the system now than should.
   void report_full(bool full) noexcept { full_ = full; }
-  /// Whether they did when it was asked last; from then on it is unknown.
-  [[nodiscard]] bool take_full() noexcept { return std::exchange(full_, false); }
+  /// Whether they did then.
+  [[nodiscard]] bool full() const noexcept { return full_; }
 
   /// Drops the packets for which `keep` answers false.
   template <typename Keep>

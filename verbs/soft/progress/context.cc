@@ -14,7 +14,8 @@ void ProgressContext::lock() noexcept {
 }
 
 bool ProgressContext::try_lock() noexcept {
-  if (waiters_.load(std::memory_order_relaxed) != 0 || !mutex_.try_lock()) return false;
+  // In order behind what the caller left for the lock's holder: the waiter that is seen here will see that (ring()).
+  if (waiters_.load() != 0 || !mutex_.try_lock()) return false;
   read_clock();
   return true;
 }

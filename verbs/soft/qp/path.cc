@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "verbs/soft/port/frame/lanes.h"
+#include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/progress/context.h"
 #include "verbs/soft/queues/device_base.h"
 
@@ -15,7 +16,14 @@ constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 int refuse_port(const Status& status, std::string& why) {
   why = status.message();
-  return status.code() == Code::kAlreadyExists ? EADDRINUSE : EINVAL;
+  switch (status.code()) {
+    case Code::kAlreadyExists:
+      return EADDRINUSE;
+    case Code::kResourceExhausted:  // descriptors or threads
+      return EAGAIN;
+    default:
+      return EINVAL;
+  }
 }
 
 }  // namespace
@@ -64,7 +72,12 @@ int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t sp
   const std::uint32_t label = vector.grh.flow_label;
   const std::uint32_t flow = label != 0 ? ibv_flow_label_to_udp_sport(label)
                                         : flow_toward(static_cast<std::uint32_t>((spread * kGolden) >> 40), peer_qpn);
-  return take(port.make_route(peer, flow, vector.grh.traffic_class, vector.grh.hop_limit), port.max_mtu());
+  const Route route = port.make_route(peer, flow, vector.grh.traffic_class, vector.grh.hop_limit);
+  if (route.error != 0) {
+    why = cannot_tell_host(peer, route.error);
+    return route.error;
+  }
+  return take(route, port.max_mtu());
 }
 
 }  // namespace fairlead::soft

@@ -162,6 +162,33 @@ TEST(LocalPort, OthersAreReachedBySocketsAsBefore) {
   EXPECT_EQ(a.by_memory(), 1U);
 }
 
+// Another user has all of 127.0.0.0/8 to ask from, by QP1 or of a UD queue pair, and all of it is answered.
+TEST(LocalPort, AnswersToStrangersTakeNobodysRoom) {
+  constexpr std::uint32_t kStrangers = 300;  // more than there is room for
+  Port a, b, stranger(false);
+  for (std::uint32_t i = 0; i < kStrangers; ++i) {
+    stranger.address = Gid::from_ipv4(0x7f020001 + i);
+    a.send(stranger, 1, Opcode::kUdSendOnly);
+    a.send(stranger, 1, Opcode::kReceipt, 4);
+  }
+  EXPECT_EQ(a.by_memory(), 0U);
+  a.send(b);
+  EXPECT_EQ(a.by_memory(), 1U);
+  EXPECT_EQ(b.await(a), 2 * kStrangers);
+}
+
+TEST(LocalPort, WhoHasBeenMetGetsItsReceiptsByMemory) {
+  Port a, b;
+  b.send(a, 1, Opcode::kReceipt, 4);
+  EXPECT_EQ(b.by_memory(), 0U);
+  EXPECT_EQ(a.await(b), 0U);
+  a.send(b, 1, for_uc(Opcode::kSendOnly));
+  EXPECT_EQ(b.await(a), 0U);
+  b.send(a, 1, Opcode::kReceipt, 4);
+  EXPECT_EQ(b.by_memory(), 1U) << "though it has sent nothing else there";
+  EXPECT_EQ(a.await(b), 1U);
+}
+
 TEST(LocalPort, ADeviceReachesItself) {
   Port a;
   a.send(a, 3);

@@ -1,4 +1,6 @@
 // Processes that share one address: who gets which packet, and what is left of a member that is killed.
+#include "verbs/soft/port/udp/shared_address.h"
+
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -6,7 +8,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
+#include "tests/out_of_descriptors.h"
 #include "tests/verbs/soft/endpoint.h"
 #include "verbs/soft/port/udp/udp_socket.h"
 #include "verbs/soft/wire/icrc.h"
@@ -211,6 +215,44 @@ TEST(SharedAddress, PacketsForTheDeadMeetSilence) {
     EXPECT_NE(from.gid(), Gid::from_verbs(first.gid())) << "somebody answered for the dead";
     size = sizeof(sockaddr_in6);
   }
+}
+
+// Does it with ever more descriptors, until there are enough. How often it was refused: at once, and for what it was.
+int refusals_for_descriptors(const std::function<Status()>& action) {
+  for (int left = 0; left < 20; ++left) {
+    const Status status = [&] {
+      const fairlead::test::OutOfDescriptors limit(left);
+      return action();
+    }();
+    if (status.ok()) return left;
+    EXPECT_EQ(status.code(), Code::kResourceExhausted) << left << ": " << status.message();
+    EXPECT_NE(status.message().find("ulimit -n"), std::string::npos) << left << ": " << status.message();
+    EXPECT_EQ(status.message().find("choose another port"), std::string::npos) << left << ": " << status.message();
+  }
+  ADD_FAILURE() << "still refused";
+  return 0;
+}
+
+TEST(SharedAddress, SaysWhereDescriptorsAreWanting) {
+  constexpr std::uint32_t kService = 0x01061234;
+  const auto at = parse_address(address());
+  ASSERT_TRUE(at);
+  const Member founder;  // of another process: one without descriptors answers nobody
+  EXPECT_GE(refusals_for_descriptors([&] { return SharedAddress::join(*at, 1).status(); }), 4);
+  const auto second = SharedAddress::join(*at, 1);
+  ASSERT_TRUE(second && *second);
+  EXPECT_GE(refusals_for_descriptors([&] { return (*second)->take_requests(kService); }), 2);
+
+  // Who leaves a service does so without descriptors, too.
+  const auto third = SharedAddress::join(*at, 2);
+  ASSERT_TRUE(third && *third);
+  EXPECT_EQ((*third)->take_requests(kService).code(), Code::kAlreadyExists);
+  {
+    const fairlead::test::OutOfDescriptors limit;
+    (*second)->leave_requests(kService);
+  }
+  const Status taken = (*third)->take_requests(kService);
+  EXPECT_TRUE(taken.ok()) << taken.message();
 }
 
 TEST(SharedAddress, AForkedChildKeepsNothingAlive) {

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
+#include "tests/out_of_descriptors.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/ip.h"
@@ -23,6 +25,8 @@ Gid ipv6_loopback() {
   gid.bytes[15] = 1;
   return gid;
 }
+
+const Gid kNobodys = Gid::from_ipv4(0xc0000201);  // 192.0.2.1, of no host (RFC 5737)
 
 // Everything that comes within a moment, as copies.
 struct Arrived {
@@ -138,17 +142,35 @@ void check_settings(const Gid& address, const Gid& peer) {
 }
 
 TEST(UdpPort, AddressesOfThisHostAreKnownFromOthers) {
-  for (const InterfaceAddress& each : host_addresses()) {
-    EXPECT_TRUE(is_of_host(each.gid)) << to_string(each.gid);
+  const auto all = host_addresses().value();
+  for (const InterfaceAddress& each : all) {
+    EXPECT_EQ(is_of_host(each.gid), true) << to_string(each.gid);
     EXPECT_EQ(interface_of(each.gid).index, each.index) << to_string(each.gid);
   }
-  EXPECT_TRUE(is_of_host(Gid::from_ipv4(0x7f080901)));
-  EXPECT_TRUE(is_of_host(ipv6_loopback()));
-  EXPECT_FALSE(is_of_host(Gid::from_ipv4(0xc0000201))) << "192.0.2.1, of no host (RFC 5737)";
+  EXPECT_EQ(is_of_host(Gid::from_ipv4(0x7f080901)), true);
+  EXPECT_EQ(is_of_host(ipv6_loopback()), true);
+  EXPECT_EQ(is_of_host(kNobodys), false);
   const InterfaceAddress loopback = interface_of(Gid::from_ipv4(0x7f080901));
   EXPECT_TRUE(loopback.loopback);
   EXPECT_NE(loopback.mtu, 0u);
   EXPECT_EQ(loopback.gid, Gid::from_ipv4(0x7f080901));
+}
+
+// From a peer of another host packets are taken whatever port they come from.
+TEST(UdpPort, WithoutDescriptorsNobodyIsTakenForAPeerOfAnotherHost) {
+  const Gid here = Gid::from_ipv4(0x7f4f0001);
+  auto socket = bind_roce_port(here, PortUse::kReceive);
+  if (!socket) GTEST_SKIP() << socket.error().message();
+  UdpPort port(here, std::move(*socket));
+  for (const int left : {0, 1}) {  // a list takes two
+    const fairlead::test::OutOfDescriptors limit(left);
+    EXPECT_FALSE(is_of_host(kNobodys).has_value()) << left;
+    const Route route = port.make_route(kNobodys, 77, 0, 0);
+    EXPECT_EQ(route.error, EMFILE) << left;
+    EXPECT_FALSE(host_addresses().has_value()) << left;
+    EXPECT_EQ(is_of_host(here), true) << left;
+  }
+  EXPECT_EQ(port.make_route(kNobodys, 77, 0, 0).error, 0);
 }
 
 TEST(UdpPort, Ipv4PacketsHaveTheirRoutesSettings) {
@@ -157,7 +179,7 @@ TEST(UdpPort, Ipv4PacketsHaveTheirRoutesSettings) {
 
 TEST(UdpPort, Ipv6PacketsHaveTheirRoutesSettings) {
   // One address is all that loopback has, so the port receives elsewhere.
-  const auto all = host_addresses();
+  const auto all = host_addresses().value();
   const auto own = std::ranges::find_if(all, [](const auto& each) { return !each.gid.is_ipv4() && !each.loopback; });
   if (own == all.end()) GTEST_SKIP() << "this host has no IPv6 address beside loopback";
   check_settings(own->gid, ipv6_loopback());
@@ -165,7 +187,7 @@ TEST(UdpPort, Ipv6PacketsHaveTheirRoutesSettings) {
 
 // The ICRC covers the IPv4 id. Systems count ids where a socket is connected, and then only such a look could tell.
 TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
-  const auto all = host_addresses();
+  const auto all = host_addresses().value();
   const auto own = std::ranges::find_if(all, [](const auto& each) { return each.gid.is_ipv4() && !each.loopback; });
   if (own == all.end()) GTEST_SKIP() << "this host has no IPv4 address beside loopback";
   const Gid address = own->gid;

@@ -1,8 +1,13 @@
 // A queue pair with a service level goes before those without: it waits for little of what they have on their way.
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
 
 #include "tests/verbs/soft/raw_peer.h"
 #include "tests/verbs/soft/simulation.h"
+#include "verbs/soft/api/objects.h"
+#include "verbs/soft/port/urgent_way.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -117,6 +122,65 @@ TEST_P(Priority, LeavesTheOthersTurns) {
   ASSERT_TRUE(simulation.run_until([&] { return ended(true) == kWrites; }, kSecond));
   EXPECT_GE(ended(false), 5u) << "they are not shut out";
   ASSERT_TRUE(simulation.run_until([&] { return ended(false) == kWrites; }, kSecond));
+}
+
+struct QuietWay final : UrgentWay {
+  [[nodiscard]] bool open() const noexcept override { return true; }
+  std::size_t rx_urgent(std::span<RxPacket>, Nanos) noexcept override { return 0; }
+};
+
+// Always has something urgent, and a little else. None of its packets is for anybody.
+class BusyPort final : public PacketPort, public UrgentWay {
+ public:
+  [[nodiscard]] const Gid& address() const noexcept override { return address_; }
+  [[nodiscard]] std::uint32_t max_mtu() const noexcept override { return 4096; }
+  [[nodiscard]] ReceiveWindow receive_window() const noexcept override { return {1 << 20}; }
+  [[nodiscard]] Route make_route(const Gid& destination, std::uint32_t, std::uint8_t, std::uint8_t) override {
+    return {address_, destination};
+  }
+  std::size_t rx_burst(std::span<RxPacket> packets, Nanos) noexcept override {
+    return bulk == 0 ? 0 : put(packets, bulk);
+  }
+  void tx_burst(TxBatch& batch) noexcept override { batch.clear(); }
+  [[nodiscard]] int wait_fd() const noexcept override { return -1; }
+  [[nodiscard]] bool open() const noexcept override { return true; }
+  std::size_t rx_urgent(std::span<RxPacket> packets, Nanos) noexcept override { return put(packets, urgent); }
+
+  unsigned bulk = 1;
+  unsigned urgent = 1000;
+
+ private:
+  std::size_t put(std::span<RxPacket> packets, unsigned& left) noexcept {
+    --left;
+    packets[0] = {packet_, address_, kRoceUdpPort};
+    return 1;
+  }
+
+  const Gid address_ = Gid::from_ipv4(0x0a000009);
+  const std::array<std::byte, 64> packet_{};
+};
+
+// Nor where it comes at another port than theirs.
+TEST(PriorityOfTwoPorts, LeavesTheOthersTurns) {
+  QuietWay quiet;  // outlives the device
+  RawPeer peer;
+  Endpoint& end = *peer.device;
+  auto owned = std::make_unique<BusyPort>();
+  BusyPort& busy = *owned;
+  {
+    Domain& domain = impl(end.context).domain();
+    const DomainLock lock(domain);
+    domain.find_port(Gid::from_verbs(end.gid()))->urgent_way = &quiet;
+    domain.add_port(std::move(owned)).urgent_way = &busy;
+  }
+  ASSERT_EQ(end.post(IBV_WR_RDMA_WRITE, 1, 0, 8, &end, 0), 0);
+  EXPECT_EQ(peer.receive().size(), 1U);
+  peer.clock.advance(kSecond);
+  std::size_t repeated = 0;
+  for (int i = 0; i < 4; ++i) repeated += peer.receive().size();
+  EXPECT_LT(busy.urgent, 1000U);
+  EXPECT_EQ(busy.bulk, 0U) << "what else is at its port";
+  EXPECT_GE(repeated, 1U) << "and timers";
 }
 
 }  // namespace

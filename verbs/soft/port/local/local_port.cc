@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMostLinks = 64;
 constexpr std::size_t kMostDestinations = 256;
+constexpr std::int16_t kUnknown = -1, kNoRoom = -2;  // Route::host, where it is no index
 constexpr std::size_t kMostStrangers = 16;
 constexpr Nanos kGreetingTime = 1 * kSecond;
 // A look at the sockets is a system call, one at a ring is not: so the former less often while there are links, and
@@ -34,6 +35,11 @@ constexpr Nanos kWithoutDescriptors = 100 * kMillisecond;
 // Datagrams and QP1 are for whoever has the address; all else is for one queue pair of a peer.
 bool crosses_memory(std::byte opcode) noexcept {
   return static_cast<Service>(std::to_integer<std::uint8_t>(opcode) >> 5) != Service::kUd;
+}
+
+// Whoever sends datagrams can ask for one.
+bool is_receipt(std::byte opcode) noexcept {
+  return static_cast<Opcode>(std::to_integer<std::uint8_t>(opcode)) == Opcode::kReceipt;
 }
 
 }  // namespace
@@ -83,24 +89,40 @@ Route LocalPort::make_route(const Gid& destination, std::uint32_t flow, std::uin
                             std::uint8_t hop_limit) {
   Route route = inner_->make_route(destination, flow, traffic_class, hop_limit);
   if (route.peer_port == 0) return route;  // not of this host
-  const auto found =
-      std::ranges::find(destinations_, destination, [](const auto& each) -> const Gid& { return each->gid; });
-  if (found == destinations_.end() && destinations_.size() == kMostDestinations) return route;
-  route.host = static_cast<std::int16_t>(found - destinations_.begin());
+  leads_here_ = true;
   if (terms().refers) route.references = this;
   route.apart = this;
-  if (found == destinations_.end())
-    destinations_.push_back(std::make_unique<Destination>(Destination{destination, {}}));
   return route;
 }
 
+// One that is not there is made if there is room, for whoever is met and, if it `makes` it, for others.
+bool LocalPort::has_destination(const Route& route, bool makes) noexcept {
+  if (route.host != kUnknown) return route.host >= 0;
+  if (route.peer_port == 0) return false;  // not of this host
+  const auto found =
+      std::ranges::find(destinations_, route.destination, [](const auto& each) -> const Gid& { return each->gid; });
+  const auto index = static_cast<std::int16_t>(found - destinations_.begin());
+  if (found == destinations_.end()) {
+    if (destinations_.size() == kMostDestinations) route.host = kNoRoom;
+    if (route.host == kNoRoom || (!makes && !is_met(route.destination))) return false;
+    destinations_.push_back(std::make_unique<Destination>(Destination{route.destination, {}}));
+  }
+  route.host = index;
+  return true;
+}
+
+bool LocalPort::is_met(const Gid& gid) const noexcept {
+  return std::ranges::any_of(links_, [&gid](const auto& link) { return link->up() && link->party().gid == gid; });
+}
+
 void LocalPort::tx_burst(TxBatch& batch) noexcept {
-  if (!destinations_.empty() && is_mine()) {
+  if (leads_here_ && is_mine()) {
     std::uint64_t taken = 0;
     batch.keep_if([this, &batch, &taken](const TxPacket& packet) {
       const iovec* iovs = batch.iovs(packet);
       const auto* bth = static_cast<const std::byte*>(iovs[0].iov_base);
-      Link* link = crosses_memory(bth[0]) ? link_for(*packet.route, std::to_integer<std::uint8_t>(bth[5])) : nullptr;
+      const auto place = std::to_integer<std::uint8_t>(bth[5]);
+      Link* link = crosses_memory(bth[0]) ? link_for(*packet.route, place, !is_receipt(bth[0])) : nullptr;
       if (link == nullptr && !packet.refers) return true;
       if (link != nullptr && link->send(packet, iovs)) {
         ++taken;
@@ -113,7 +135,7 @@ void LocalPort::tx_burst(TxBatch& batch) noexcept {
     if (taken != 0 && counters_ != nullptr) counters_->sent_by_memory.add(taken);
     for (const auto& link : links_) link->flush();
   }
-  batch.empty() ? batch.clear() : inner_->tx_burst(batch);
+  batch.empty() && !batch.full() ? batch.clear() : inner_->tx_burst(batch);
 }
 
 void LocalPort::count_referring(std::size_t bytes) noexcept {
@@ -122,8 +144,8 @@ void LocalPort::count_referring(std::size_t bytes) noexcept {
   counters_->sent_reference_bytes.add(bytes);
 }
 
-Link* LocalPort::link_for(const Route& route, std::uint8_t place) noexcept {
-  if (route.host < 0) return nullptr;
+Link* LocalPort::link_for(const Route& route, std::uint8_t place, bool makes) noexcept {
+  if (!has_destination(route, makes)) return nullptr;
   Destination& destination = *destinations_[static_cast<std::size_t>(route.host)];
   Way& way = destination.ways[place];
   if (way.link != nullptr && way.link->up()) return way.link;
@@ -302,13 +324,14 @@ void LocalPort::hear_strangers() noexcept {
     const auto got = receive_packet(each.socket.get(), bytes, memory, &lost);
     if (!got && errno == EAGAIN) return now_ > each.deadline;
     const auto party = got ? decode(std::span(bytes).first(*got)) : std::nullopt;
-    const bool known = party && is_of_host(party->gid);  // packets come from who it says it is
-    if (known && lost) {
+    const std::optional<bool> known = party ? is_of_host(party->gid) : false;  // packets come from who it says it is
+    if (!known) log(LogLevel::kWarning, cannot_tell_host(party->gid, errno));
+    if (known == true && lost) {
       log(LogLevel::kWarning, fmt::format("softroce: no descriptor is left for the memory in which {} meets {}; raise "
                                           "`ulimit -n`",
                                           to_string(party->gid), to_string(self_.gid)));
     }
-    if (!known || !memory || links_.size() >= kMostLinks) return true;
+    if (known != true || !memory || links_.size() >= kMostLinks) return true;
     auto made = Link::accept(std::move(each.socket), *party, memory, terms());
     if (!made) {
       log(LogLevel::kWarning, fmt::format("softroce: {} meets {} in memory that is refused: {}", to_string(party->gid),

@@ -53,6 +53,8 @@ class LocalPort final : public PortDecorator, private References, private Urgent
     Nanos next_try = 0;
     Nanos patience = 0;
   };
+  /// An address of this host that a queue pair sends to. What anybody may ask for makes none, or strangers could take
+  /// all the room: not datagrams, and receipts only where there is a link.
   struct Destination {
     Gid gid;
     std::array<Way, 256> ways;  // by the upper byte of the queue pair number
@@ -73,7 +75,9 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   [[nodiscard]] Status listen();
   [[nodiscard]] bool watch(int fd) noexcept;
   [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
-  [[nodiscard]] Link* link_for(const Route& route, std::uint8_t place) noexcept;
+  [[nodiscard]] bool has_destination(const Route& route, bool makes) noexcept;
+  [[nodiscard]] bool is_met(const Gid& gid) const noexcept;
+  [[nodiscard]] Link* link_for(const Route& route, std::uint8_t place, bool makes = true) noexcept;
   [[nodiscard]] LinkTerms terms() const noexcept;
   template <typename Which>
   void withdraw_if(Which&& which) noexcept;
@@ -96,6 +100,7 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   std::vector<Stranger> strangers_;  // who have not said yet who they are; the oldest first
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<std::unique_ptr<Destination>> destinations_;
+  bool leads_here_ = false;   // some route, to an address of this host
   std::size_t first_ = 0;     // link that is next to be looked at first
   unsigned until_inner_ = 0;  // bursts until the sockets are looked at, if there is no time to go by
   bool inner_has_more_ = false;

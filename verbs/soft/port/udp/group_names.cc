@@ -19,6 +19,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/system/no_descriptor.h"
 #include "base/system/own_user.h"
 #include "verbs/soft/port/interfaces.h"
 
@@ -34,22 +35,20 @@ constexpr int kBacklog = 64;
 constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
 constexpr int kLocksFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
 constexpr long kFirstAddressLock = 1 << 16;
+constexpr const char* kLocksName = "locks";  // bytes of it: those of device numbers, then one for each address
 constexpr const char* kServiceName = "service-";
+constexpr const char* kAddressOfItsOwn = "give this process an address of its own with FAIRLEAD_SOFT_ADDRESS";
 constexpr std::size_t kMostServices = 512;  // each takes two steps of a program that the system limits to 4,096
 
 // Of processes that could have the same addresses, and of no others that live.
-std::uint64_t network_namespace() noexcept {
+Result<std::uint64_t> network_namespace() {
   std::uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd && is_descriptor_limit(errno)) return no_descriptor("softroce to see its network namespace by", errno);
   if (fd && ::getsockopt(fd.get(), SOL_SOCKET, kNetnsCookie, &cookie, &size) == 0) return cookie;
   struct stat info{};  // of kernels before 5.14
   return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
-}
-
-// Bytes of it are locked: those of device numbers, and behind them one for each address.
-std::string locks_file(const std::string& directory) {
-  return fmt::format("{}/{}.locks", directory, network_namespace());
 }
 
 bool try_lock(int fd, long byte) noexcept {
@@ -76,6 +75,7 @@ struct UnixAddress {
 };
 
 Status cannot_use(const std::string& path) {
+  if (is_descriptor_limit(errno)) return no_descriptor("softroce's " + path, errno);
   return {Code::kUnavailable, fmt::format("softroce cannot use {}: {}; name another directory with "
                                           "FAIRLEAD_SOFT_DIRECTORY",
                                           path, std::strerror(errno))};
@@ -110,23 +110,30 @@ struct Message {
 
 }  // namespace
 
-std::string names_in(const std::string& directory) { return fmt::format("{}/{}.", directory, network_namespace()); }
+Result<std::string> names_in(const std::string& directory) {
+  const auto space = network_namespace();
+  if (!space) return space.error();
+  return fmt::format("{}/{}.", directory, *space);
+}
 
-GroupNames::GroupNames(const std::string& directory, const Gid& address)
-    : locks_(locks_file(directory)),
+GroupNames::GroupNames(const std::string& names, const Gid& address)
+    : locks_(names + kLocksName),
       lock_(kFirstAddressLock + static_cast<long>(stable_hash(address) >> 2)),
-      prefix_(fmt::format("{}{}.", names_in(directory), to_string(address))) {}
+      prefix_(fmt::format("{}{}.", names, to_string(address))) {}
 
 Result<GroupNames> GroupNames::open(const Gid& address) {
   const auto directory = meeting_directory();
   if (!directory) return directory.error();
-  return GroupNames(*directory, address);
+  const auto names = names_in(*directory);
+  if (!names) return names.error();
+  return GroupNames(*names, address);
 }
 
 std::string GroupNames::path_of(unsigned place) const { return prefix_ + std::to_string(place); }
 
 Result<PrivateFd> GroupNames::lock() const {
   PrivateFd file(UniqueFd(::open(locks_.c_str(), kLocksFlags, 0600)));
+  if (!file) return cannot_use(locks_);
   const auto end = std::chrono::steady_clock::now() + kLockPatience;
   while (!try_lock(file.get(), lock_)) {
     if ((errno != EAGAIN && errno != EACCES) || std::chrono::steady_clock::now() > end) {
@@ -190,12 +197,13 @@ std::string GroupNames::path_of_service(std::uint32_t number) const {
   return fmt::format("{}{}{:08x}", prefix_, kServiceName, number);
 }
 
-std::vector<GroupNames::Service> GroupNames::services() const {
+Result<std::vector<GroupNames::Service>> GroupNames::services() const {
   const std::string prefix = prefix_ + kServiceName;
+  const std::string directory = std::filesystem::path(prefix).parent_path();
   std::vector<Service> found;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(std::filesystem::path(prefix).parent_path(), error), end;
-       !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
     const std::string path = entry->path();
     std::uint32_t number = 0;
     if (!path.starts_with(prefix) ||
@@ -210,24 +218,28 @@ std::vector<GroupNames::Service> GroupNames::services() const {
       ::unlink(path.c_str());
     }
   }
-  return found;
+  if (!error) return found;
+  errno = error.value();
+  return cannot_use(directory);
 }
 
 Status GroupNames::take_service(std::uint32_t number, unsigned place) const {
-  const std::vector<Service> taken = services();
-  const auto own = std::ranges::find(taken, number, &Service::number);
+  const auto taken = services();
+  if (!taken) return taken.error();
+  const auto own = std::ranges::find(*taken, number, &Service::number);
   const std::string path = path_of_service(number);
-  if (own == taken.end()) {
-    if (taken.size() >= kMostServices) {
-      return {Code::kResourceExhausted, fmt::format("{} ports have listeners there, the most", kMostServices)};
+  if (own == taken->end()) {
+    if (taken->size() >= kMostServices) {
+      return {Code::kResourceExhausted,
+              fmt::format("{} ports have listeners there, the most; {}", kMostServices, kAddressOfItsOwn)};
     }
     return ::symlink(std::to_string(place).c_str(), path.c_str()) == 0 ? Status() : cannot_use(path);
   }
   if (own->place == place) return {};
   const auto holder = connect_to(own->place);
   return {Code::kAlreadyExists,
-          fmt::format("process {} listens at port {} there (service {:#x})",
-                      holder && *holder ? peer_of(holder->get()).pid : 0, number & 0xffff, number)};
+          fmt::format("process {} listens at port {} there (service {:#x}); choose another port, or {}",
+                      holder && *holder ? peer_of(holder->get()).pid : 0, number & 0xffff, number, kAddressOfItsOwn)};
 }
 
 void GroupNames::leave_service(std::uint32_t number) const noexcept { ::unlink(path_of_service(number).c_str()); }
@@ -237,7 +249,9 @@ void GroupNames::leave(unsigned place) const noexcept { ::unlink(path_of(place).
 Result<DeviceNumber> claim_device_number(unsigned most) {
   const auto directory = meeting_directory();
   if (!directory) return directory.error();
-  const std::string path = locks_file(*directory);
+  const auto names = names_in(*directory);
+  if (!names) return names.error();
+  const std::string path = *names + kLocksName;
   DeviceNumber number{0, PrivateFd(UniqueFd(::open(path.c_str(), kLocksFlags, 0600)))};
   if (!number.held) return cannot_use(path);
   while (++number.value <= most) {

@@ -19,7 +19,8 @@
 namespace fairlead::soft {
 
 /// What all names in `directory` begin with that belong to the calling thread's network namespace; an address follows.
-[[nodiscard]] std::string names_in(const std::string& directory);
+/// Error: there is no descriptor to ask for the namespace by.
+[[nodiscard]] Result<std::string> names_in(const std::string& directory);
 
 class GroupNames {
  public:
@@ -39,16 +40,17 @@ class GroupNames {
     std::uint32_t number = 0;
     unsigned place = 0;
   };
-  /// Those of members that live. The lock is held.
-  [[nodiscard]] std::vector<Service> services() const;
+  /// Those of members that live. The lock is held. Errors: they cannot be listed.
+  [[nodiscard]] Result<std::vector<Service>> services() const;
   /// For the member at `place`. Errors: another one that lives has it. The lock is held.
   [[nodiscard]] Status take_service(std::uint32_t number, unsigned place) const;
+  /// It needs no lock: nobody else touches what is a living member's.
   void leave_service(std::uint32_t number) const noexcept;
   /// Gives the place back; its socket still listens.
   void leave(unsigned place) const noexcept;
 
  private:
-  GroupNames(const std::string& directory, const Gid& address);
+  GroupNames(const std::string& names, const Gid& address);
   [[nodiscard]] std::string path_of(unsigned place) const;
   [[nodiscard]] std::string path_of_service(std::uint32_t number) const;
   [[nodiscard]] bool lives(unsigned place) const;

@@ -12,7 +12,10 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <system_error>
 
+#include "base/system/no_descriptor.h"
+#include "base/system/no_thread.h"
 #include "base/system/own_user.h"
 #include "base/system/quiet_thread.h"
 #include "verbs/soft/port/udp/udp_socket.h"
@@ -54,7 +57,9 @@ Status steer(int socket, const Gid& address, const GroupNames& names, unsigned j
       BPF_STMT(BPF_RET | BPF_A, 0),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kServiceWord),
   };
-  for (const GroupNames::Service& service : names.services()) {
+  const auto services = names.services();
+  if (!services) return services.error();
+  for (const GroupNames::Service& service : *services) {
     code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, service.number, 0, 1));
     code.push_back(BPF_STMT(BPF_RET | BPF_K, service.place));
   }
@@ -81,6 +86,9 @@ Status reaches_itself(int socket, unsigned place, const Gid& address, std::uint3
   bytes[0] = 0xff;
   bytes[kQpnByte] = static_cast<unsigned char>(place);
   const UniqueFd sender = open_udp_socket(address, 0, PortUse::kSend, scope);
+  if (!sender && is_descriptor_limit(errno)) {
+    return no_descriptor(fmt::format("a packet of softroce's from {} to itself", to_string(address)), errno);
+  }
   const SocketAddress to(address, kRoceUdpPort, scope);
   const bool sent = ::sendto(sender.get(), probe.data(), sizeof(probe), 0, to.get(), to.size()) == sizeof(probe);
   std::array<std::uint64_t, 2> got{};
@@ -182,31 +190,35 @@ bool belongs_to_group(int socket, const Gid& address) noexcept {
          ::getsockopt(socket, SOL_SOCKET, SO_GET_FILTER, &filter, &filters) == 0 && filters == 0;
 }
 
+Result<std::unique_ptr<SharedAddress>> SharedAddress::join_once(const GroupNames& names, const Gid& address,
+                                                                unsigned place, std::uint32_t scope) {
+  auto sockets = take_place(names, address, scope, place);
+  if (!sockets) return sockets.error();
+  if (sockets->empty()) return std::unique_ptr<SharedAddress>();
+  if (const Status status = reaches_itself(sockets->back().get(), place, address, scope); !status.ok()) return status;
+  auto name = names.listen_as(place);
+  if (!name) return name.error();
+  try {
+    return std::unique_ptr<SharedAddress>(new SharedAddress(address, names, std::move(*sockets), std::move(*name)));
+  } catch (const std::system_error& error) {
+    names.leave(place);
+    return no_thread(fmt::format("sharing {}", to_string(address)), error);
+  }
+}
+
 Result<std::unique_ptr<SharedAddress>> SharedAddress::join(const Gid& address, unsigned place, std::uint32_t scope) {
   const auto names = GroupNames::open(address);
   if (!names) return names.error();
   const auto only_one_joins = names->lock();
   if (!only_one_joins) return only_one_joins.error();
-  Status status;
-  for (int attempt = 0; attempt < kTries; ++attempt) {
-    if (attempt > 0) std::this_thread::sleep_for(kBetweenTries);
-    auto sockets = take_place(*names, address, scope, place);
-    if (!sockets) {
-      status = sockets.error();
-      if (!worth_a_retry(status.code())) break;
-      continue;
-    }
-    if (sockets->empty()) return std::unique_ptr<SharedAddress>();
-    status = reaches_itself(sockets->back().get(), place, address, scope);
-    if (!status.ok()) continue;
-    auto name = names->listen_as(place);
-    if (name)
-      return std::unique_ptr<SharedAddress>(new SharedAddress(address, *names, std::move(*sockets), std::move(*name)));
-    status = name.error();
+  auto joined = join_once(*names, address, place, scope);
+  for (int tries = 1; tries < kTries && !joined && worth_a_retry(joined.error().code()); ++tries) {
+    std::this_thread::sleep_for(kBetweenTries);
+    joined = join_once(*names, address, place, scope);
   }
-  if (status.code() != Code::kAlreadyExists) return status;
+  if (joined || joined.error().code() != Code::kAlreadyExists) return joined;
   const auto alone = bind_roce_port(address, PortUse::kReceive, scope);  // to look for its holder only once
-  return alone ? status : alone.error();
+  return alone ? joined.error() : alone.error();
 }
 
 SharedAddress::SharedAddress(const Gid& address, const GroupNames& names, std::vector<PrivateFd> sockets, UniqueFd name)
@@ -229,19 +241,19 @@ Status SharedAddress::take_requests(std::uint32_t service) const {
   const auto nobody_joins = names_.lock();
   if (!nobody_joins) return nobody_joins.error();
   if (Status taken = names_.take_service(service, member()); !taken.ok()) {
-    return {taken.code(), fmt::format("softroce at {}: {}; choose another port, or give this process an address of its "
-                                      "own with FAIRLEAD_SOFT_ADDRESS",
-                                      to_string(address_), taken.message())};
+    return {taken.code(), fmt::format("softroce at {}: {}", to_string(address_), taken.message())};
   }
-  return steer(socket(), address_, names_, member());
+  Status steered = steer(socket(), address_, names_, member());
+  if (!steered.ok()) names_.leave_service(service);
+  return steered;
 }
 
 void SharedAddress::leave_requests(std::uint32_t service) const noexcept {
   if (owner_ != ::getpid()) return;
-  const auto nobody_joins = names_.lock();
-  if (!nobody_joins) return;  // requests meet somebody who does not listen
+  // First, as that can be done without descriptors: others can have it then, and whoever takes it steers them away.
   names_.leave_service(service);
-  static_cast<void>(steer(socket(), address_, names_, member()));
+  const auto nobody_joins = names_.lock();
+  if (nobody_joins) static_cast<void>(steer(socket(), address_, names_, member()));
 }
 
 void SharedAddress::serve() noexcept {

@@ -36,7 +36,8 @@ class SharedAddress {
 
   /// Joins the address's group at this place, or founds it. Null: another process has the place. `scope` as for
   /// SocketAddress. Errors: the address is not this host's, or held by who does not share it (named where it can be
-  /// seen); a member does not answer, or what it gives is no socket of the group.
+  /// seen); a member does not answer, or what it gives is no socket of the group; kResourceExhausted: no
+  /// descriptors or no thread.
   static Result<std::unique_ptr<SharedAddress>> join(const Gid& address, unsigned place, std::uint32_t scope = 0);
   ~SharedAddress();
   SharedAddress(const SharedAddress&) = delete;
@@ -52,6 +53,9 @@ class SharedAddress {
   void leave_requests(std::uint32_t service) const noexcept;
 
  private:
+  /// One try. The lock is held.
+  static Result<std::unique_ptr<SharedAddress>> join_once(const GroupNames& names, const Gid& address, unsigned place,
+                                                          std::uint32_t scope);
   SharedAddress(const Gid& address, const GroupNames& names, std::vector<PrivateFd> sockets, UniqueFd name);
   void serve() noexcept;
 

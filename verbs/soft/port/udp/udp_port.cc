@@ -182,9 +182,13 @@ Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8
                           std::uint8_t hop_limit) {
   std::erase(unsegmented_, destination);  // the way to it may be another by now
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
-  const bool in_host = is_of_host(destination);
-  if (in_host) route.peer_port = host_sender_port(destination);
-  const TxSocket* chosen = in_host ? &sender_in_host(route) : sender_outward(route, flow);
+  const std::optional<bool> in_host = is_of_host(destination);
+  if (!in_host) {  // of whom packets are to be taken is unknown, then
+    route.error = static_cast<std::uint16_t>(errno);
+    return route;
+  }
+  if (*in_host) route.peer_port = host_sender_port(destination);
+  const TxSocket* chosen = *in_host ? &sender_in_host(route) : sender_outward(route, flow);
   if (chosen == nullptr) return route;
   route.source_port = chosen->port;
   route.socket = chosen->fd.get();

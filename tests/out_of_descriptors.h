@@ -1,19 +1,20 @@
-// A process that has as many descriptors as it may have, until this goes.
+// A process that has as many descriptors as it may have, or a few less, until this goes.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace fairlead::shm {
+namespace fairlead::test {
 
 class OutOfDescriptors {
  public:
-  OutOfDescriptors() {
+  /// `left`: how many more it may have.
+  explicit OutOfDescriptors(int left = 0) {
     const int lowest = ::dup(0);
     ::close(lowest);
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before_.rlim_max};
+    const rlimit now{.rlim_cur = static_cast<rlim_t>(lowest + left), .rlim_max = before_.rlim_max};
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &now), 0);
   }
   OutOfDescriptors(const OutOfDescriptors&) = delete;
@@ -24,4 +25,4 @@ class OutOfDescriptors {
   rlimit before_{};
 };
 
-}  // namespace fairlead::shm
+}  // namespace fairlead::test

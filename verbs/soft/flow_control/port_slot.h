@@ -52,7 +52,6 @@ struct PortSlot {
   bool shared = false;              // with other processes, by the partitions of queue pair numbers
   UrgentWay* urgent_way = nullptr;  // the port's, once there is a route with one
   TxBatch batch;
-  Nanos full_until = 0;                   // where it is full: the port is not asked again before
   Window reads;                           // what READs have asked for and not received, of this host
   Window far_reads;                       // and of others
   Senders senders;                        // at other hosts

@@ -83,8 +83,7 @@ class PacketPort {
 
   /// Fills at most packets.size() and returns how many; never waits. Now is the domain's idea of the time.
   virtual std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept = 0;
-  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network. TxBatch::report_full, also
-  /// of an empty batch that was reported full.
+  /// Fills in the ICRCs and sends. What the system does not take is lost, as on any network; TxBatch::report_full.
   virtual void tx_burst(TxBatch& batch) noexcept = 0;
   /// From here on received packets have their traffic class, and with it marks of congestion. It costs a little.
   virtual void report_traffic_class() noexcept {}

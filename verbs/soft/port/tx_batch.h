@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/guarded.h"
 #include "verbs/soft/wire/gid.h"
@@ -76,10 +77,10 @@ class TxBatch {
   [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
   void clear() noexcept { count_ = iov_count_ = bytes_ = 0; }
 
-  /// By the port that sent, whatever was in the batch: more packets wait for the system now than should.
+  /// By the port that sent: more packets wait for the system now than should.
   void report_full(bool full) noexcept { full_ = full; }
-  /// Whether they did then.
-  [[nodiscard]] bool full() const noexcept { return full_; }
+  /// Whether they did when it was asked last; from then on it is unknown.
+  [[nodiscard]] bool take_full() noexcept { return std::exchange(full_, false); }
 
   /// Drops the packets for which `keep` answers false.
   template <typename Keep>

@@ -43,16 +43,8 @@ bool may_send_now(Qp& qp) noexcept {
 }
 
 bool port_has_room(Qp& qp) noexcept {
-  PortSlot& slot = *qp.port;
-  if (!slot.batch.full() || qp.route.apart != nullptr) return true;  // by memory it gets past a full socket
-  // It was when it sent last. Whether it still is the port says of an empty batch, too; asked once a pause.
-  if (const Nanos now = qp.domain.now(); now >= slot.full_until) {
-    slot.full_until = now + kFullPause;
-    qp.domain.flush(slot);
-    if (slot.batch.full()) slot.port->tx_burst(slot.batch);
-    if (!slot.batch.full()) return true;
-  }
-  qp.paced_until = slot.full_until;
+  if (!qp.port->batch.take_full()) return true;
+  qp.paced_until = qp.domain.now() + kFullPause;
   qp.domain.wake(qp, qp.paced_until);
   return false;
 }

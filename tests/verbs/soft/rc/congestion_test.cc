@@ -8,7 +8,6 @@
 #include "tests/verbs/soft/simulation.h"
 #include "tests/verbs/soft/switch.h"
 #include "verbs/soft/api/objects.h"
-#include "verbs/soft/port/port_decorator.h"
 
 namespace fairlead::soft::test {
 namespace {
@@ -186,66 +185,6 @@ TEST(Congestion, AnswersThatAreToWaitLeaveNothingToDo) {
   EXPECT_EQ(seen[kPackets - 1].opcode, Opcode::kReadResponseLast);
   EXPECT_EQ(seen[kPackets].opcode, Opcode::kAcknowledge) << "behind the answers";
   EXPECT_EQ(seen[kPackets].psn, peer.psn + kPackets);
-}
-
-// Whose socket takes nothing more, as long as the test says so.
-class FullPort final : public PortDecorator {
- public:
-  explicit FullPort(std::unique_ptr<PacketPort> inner) : PortDecorator(std::move(inner)) {}
-  std::size_t rx_burst(std::span<RxPacket> packets, Nanos now) noexcept override {
-    return inner_->rx_burst(packets, now);
-  }
-  void tx_burst(TxBatch& batch) noexcept override {
-    ++bursts;
-    sent += batch.size();
-    inner_->tx_burst(batch);
-    batch.report_full(full);
-  }
-
-  bool full = true;
-  std::size_t sent = 0;
-  std::size_t bursts = 0;
-};
-
-// Who asks whether there is room does not make any: neither for himself nor for the others.
-TEST(Congestion, AFullPortIsWaitedForUntilItHasRoom) {
-  constexpr std::size_t kBytes = 150 << 10;
-  constexpr std::size_t kPauses = 20;
-  ManualClock clock;
-  ibv_device entry{};
-  auto [left, right] = LoopbackPort::make_pair();
-  auto owned = std::make_unique<FullPort>(std::move(left));
-  FullPort& port = *owned;
-  Endpoint a(new Device(entry, Profile::kFull, clock, std::move(owned)));
-  Endpoint b(new Device(entry, Profile::kFull, clock, std::move(right)));
-  connect(a, b);
-  ibv_qp* other_of_a = std::exchange(a.qp, a.make_qp({}));
-  ibv_qp* const other_of_b = std::exchange(b.qp, b.make_qp({}));
-  connect(a, b);
-  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 1, 0, kBytes, &b, 0), 0);
-  const std::size_t sent = port.sent;
-  EXPECT_LT(sent, kBytes / 1024) << "it was seen to be full on the way";
-  std::swap(a.qp, other_of_a);
-  ASSERT_EQ(a.post(IBV_WR_RDMA_WRITE, 2, 0, 1024, &b, 0), 0);
-  EXPECT_EQ(port.sent, sent) << "another queue pair asks";
-  const std::size_t bursts = port.bursts;
-  for (std::size_t pause = 0; pause < kPauses; ++pause) {
-    clock.advance(50 * kMicrosecond);
-    a.poll();
-    a.poll();
-  }
-  EXPECT_EQ(port.sent, sent);
-  EXPECT_LE(port.bursts - bursts, kPauses) << "both ask together";
-  port.full = false;
-  for (int i = 0; i < 1000 && a.done.size() < 2; ++i) {
-    a.poll();
-    b.poll();
-    clock.advance(20 * kMicrosecond);
-  }
-  ASSERT_EQ(a.done.size(), 2U);
-  for (const ibv_wc& completion : a.done) EXPECT_EQ(completion.status, IBV_WC_SUCCESS);
-  EXPECT_EQ(api().destroy_qp(other_of_a), 0);
-  EXPECT_EQ(api().destroy_qp(other_of_b), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Number, CongestionSenders, testing::Values(2, 4, 8), testing::PrintToStringParamName());

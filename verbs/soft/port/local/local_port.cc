@@ -135,7 +135,7 @@ void LocalPort::tx_burst(TxBatch& batch) noexcept {
     if (taken != 0 && counters_ != nullptr) counters_->sent_by_memory.add(taken);
     for (const auto& link : links_) link->flush();
   }
-  batch.empty() && !batch.full() ? batch.clear() : inner_->tx_burst(batch);
+  batch.empty() ? batch.clear() : inner_->tx_burst(batch);
 }
 
 void LocalPort::count_referring(std::size_t bytes) noexcept {

@@ -1,4 +1,5 @@
-// A thread of the library's: with a name, and without signals, which are the application's.
+// A thread of the library's: with a name, and without signals, which are the application's; but for those of its own
+// faults, which whoever handles them wants to see.
 #pragma once
 
 #include <pthread.h>
@@ -17,6 +18,7 @@ template <typename Body>
     Blocked() noexcept {
       sigset_t all;
       ::sigfillset(&all);
+      for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&all, fault);
       ::pthread_sigmask(SIG_SETMASK, &all, &before);
     }
     ~Blocked() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kSlack = 64;
 // Of a message, before its bytes are there: what a peer announces costs it nothing.
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
+constexpr std::size_t kGrowth = 8;  // and then, of what has come
 
 }  // namespace
 
@@ -69,8 +70,11 @@ Inbound::Verdict Inbound::take_fragment(const PathMessage& message, const Consum
     give_large(std::exchange(assembly_, {}));  // of one that was cancelled
     assembly_ = take_large(std::min<std::size_t>(message.total, kMostAtOnce));
   }
-  assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
   assembly_have_ += size;
+  if (assembly_have_ > assembly_.capacity()) {
+    assembly_.reserve(std::min<std::size_t>(message.total, kGrowth * assembly_.capacity() + size));
+  }
+  assembly_.insert(assembly_.end(), message.data.begin(), message.data.end());
   if (assembly_have_ != message.total) return Verdict::kKept;
   event.data = std::exchange(assembly_, {});
   assembly_have_ = 0;

@@ -235,7 +235,8 @@ void PathSet::take_back_memory(Clock::time_point since, Clock::time_point now,
   const Clock::time_point still_since = slot_->in_flight.empty() ? slot_->last_moved : slot_->last_progress;
   const bool moves = slot_->moved || now - std::max(since, still_since) <= patience();
   if (moves && !(held_since && moves_without(*held_since, now))) return;
-  died(Code::kAborted, "a cancelled transfer's buffer had to be taken back from a path that does not move");
+  died(Code::kAborted, fmt::format("a cancelled transfer's buffer had to be taken back from a path that {}",
+                                   moves ? "moves, but did not end it within peer_timeout" : "does not move"));
 }
 
 /// Work waits and nothing moves: ask the peer over the control connection. If it answers and still nothing moves, it

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/system/mapping_budget.h"
+#include "base/system/no_descriptor.h"
 #include "base/system/no_thread.h"
 #include "base/system/quiet_thread.h"
 #include "memreg/cache/mappings.h"
@@ -49,7 +50,8 @@ int start_watching(int fd, Range pages) noexcept {
 }
 
 Status refused(std::string_view what, int error) {
-  return {Code::kUnimplemented, fmt::format("{}: {}", what, std::strerror(error))};
+  return {error == ENOMEM ? Code::kResourceExhausted : Code::kUnimplemented,
+          fmt::format("{}: {}", what, std::strerror(error))};
 }
 
 Status cannot_watch(Range pages, int error) {
@@ -104,6 +106,7 @@ Result<std::shared_ptr<Watcher>> Watcher::shared() {
 Status Watcher::begin(std::function<void()> before_read) {
   before_read_ = std::move(before_read);
   const auto fd = ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+  if (fd < 0 && is_descriptor_limit(errno)) return no_descriptor("userfaultfd", errno);
   if (fd < 0) return refused("userfaultfd is refused", errno);
   fd_ = PrivateFd(UniqueFd(static_cast<int>(fd)));
   uffdio_api api{.api = UFFD_API, .features = kFeatures, .ioctls = 0};

@@ -18,6 +18,7 @@
 #include "cached_memory.h"
 #include "fairlead/log.h"
 #include "tests/no_threads.h"
+#include "tests/out_of_descriptors.h"
 
 namespace fairlead::memreg::cache {
 namespace {
@@ -68,13 +69,14 @@ TEST(CacheRefused, OnlyDeclaredMemoryIsFoundAndItSaysSoOnce) {
   EXPECT_EQ(code, 0);
 }
 
-/// In a child: no thread to be had, for a moment.
-int without_threads() {
+/// In a child: no thread or descriptor to be had, for a moment.
+template <typename Shortage>
+int without() {
   PageKeepingVerbs verbs;
   RegistrationCache cache({}, verbs::testing::hook_of(verbs));
   Pages memory(4);
   {
-    const test::NoThreads none;
+    const Shortage none;
     const auto refused = cache.find(memory.all());
     if (refused || refused.error().code() != Code::kResourceExhausted) return 1;
   }
@@ -86,7 +88,8 @@ TEST(CacheRefused, ButOnlyForAsLongAsThereIsTooLittle) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "under ThreadSanitizer the child of a process with threads cannot start its own";
 #endif
-  EXPECT_EQ(in_child(without_threads), 0);
+  EXPECT_EQ(in_child(without<test::NoThreads>), 0);
+  EXPECT_EQ(in_child(without<test::OutOfDescriptors>), 0);
 }
 
 /// In a child: nearly as many mappings as there may be.

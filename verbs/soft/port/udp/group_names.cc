@@ -230,7 +230,7 @@ Status GroupNames::take_service(std::uint32_t number, unsigned place) const {
   const std::string path = path_of_service(number);
   if (own == taken->end()) {
     if (taken->size() >= kMostServices) {
-      return {Code::kResourceExhausted,
+      return {Code::kUnavailable,
               fmt::format("{} ports have listeners there, the most; {}", kMostServices, kAddressOfItsOwn)};
     }
     return ::symlink(std::to_string(place).c_str(), path.c_str()) == 0 ? Status() : cannot_use(path);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 namespace fairlead::bench {
 namespace {
@@ -76,18 +77,19 @@ Place place_of(const std::string& path) {
   struct stat existing{};
   const bool is_other = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
   if (is_other || is_open_already(path)) return {false, path, {}};
-  const std::string replaced = behind_links(path).string();
+  const std::string replaced = behind_links(path);
   return {true, replaced, fmt::format("{}.{}.tmp", replaced, ::getpid())};
 }
 
 }  // namespace
 
-std::filesystem::path behind_links(std::filesystem::path path) {
+std::string behind_links(const std::string& path) {
+  std::filesystem::path at = path;
   std::error_code error;
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);  // an absolute one replaces the folder
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(at, error); ++i) {
+    at = at.parent_path() / std::filesystem::read_symlink(at, error);  // an absolute one replaces the folder
   }
-  return path;
+  return at.string();
 }
 
 Status file_error(std::string_view what, std::string_view path, int error) {

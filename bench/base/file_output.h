@@ -1,7 +1,6 @@
 // Text into files that other programs wait for or read.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -13,7 +12,7 @@ namespace fairlead::bench {
 [[nodiscard]] Status file_error(std::string_view what, std::string_view path, int error);
 
 /// What the links of the last component lead to, which need not be there.
-[[nodiscard]] std::filesystem::path behind_links(std::filesystem::path path);
+[[nodiscard]] std::string behind_links(const std::string& path);
 
 /// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
 /// beside it; writes nothing.

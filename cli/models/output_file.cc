@@ -110,7 +110,7 @@ Status Output::check(const std::string& path) {
 
 Result<Output> Output::create(const std::string& path, bool folder) {
   if (Status status = check(path); !status.ok()) return status;
-  std::string target = bench::behind_links(without_slashes(path)).string();
+  std::string target = bench::behind_links(without_slashes(path));
   struct stat existing{};
   if (::stat(target.c_str(), &existing) == 0 && S_ISDIR(existing.st_mode) != folder) {
     return Status(Code::kInvalidArgument,

@@ -51,13 +51,17 @@ def needs(program):
 
 
 class OverMemif(unittest.TestCase):
-    def passes(self, step, again=0):
-        """`again`: how often more it may be tried, where what is lost is lost."""
+    def passes(self, step):
         outcome = step(LIMIT)
-        while again > 0 and not outcome.passed:
-            again -= 1
-            outcome = step(LIMIT)
         self.assertTrue(outcome.passed, f"{outcome.reason}\n{outcome.output}")
+
+    def passes_in_the_end(self, program, flags):
+        """Datagrams are lost at a receiver that gets no core for long, and perftest waits for them for ever: a second try."""
+        if "UD" in flags:
+            if programs(True).perftest_once(program, flags)(LIMIT).passed:
+                return
+            print(f"{program} {' '.join(flags)} has lost some, and is tried again", file=sys.stderr)
+        self.passes(programs(True).perftest_once(program, flags))
 
     def test_a_program_that_loads_libibverbs_by_version(self):
         for mode in ("move", "exit", "unload"):  # a forked child has no ports over DPDK
@@ -79,17 +83,15 @@ class OverMemif(unittest.TestCase):
         for program, flags in (("ib_write_bw", ["-n", "1000"]), ("ib_read_bw", ["-n", "1000"]), ("ib_send_lat", ["-n", "1000"]),
                                ("ib_atomic_bw", ["-n", "1000"]), ("ib_send_bw", ["-n", "1000", "-c", "UD"]),
                                ("ib_write_bw", ["-n", "200", "-q", "16"])):
-            # Datagrams are lost at a receiver that gets no core for long, and perftest waits for them for ever.
             with self.subTest(program=program, flags=flags):
-                self.passes(lambda limit, program=program, flags=flags: programs(True).perftest_once(program, flags)(limit),
-                            again=2 if "UD" in flags else 0)
+                self.passes_in_the_end(program, flags)
 
     @needs("ib_write_bw")
     def test_perftest_over_roce_v1(self):
         for program, flags in (("ib_write_bw", ["-n", "200", "-x", "2"]), ("ib_write_bw", ["-n", "200", "-x", "0"]),
                                ("ib_send_lat", ["-n", "200", "-c", "UD", "-x", "2"])):
             with self.subTest(program=program, flags=flags):
-                self.passes(programs(True).perftest_once(program, flags))
+                self.passes_in_the_end(program, flags)
 
     @needs("rping")
     def test_connections_by_address(self):

@@ -74,8 +74,9 @@ TEST(Metrics, AreNotThoseOfAForkedChild) {
   auto served = Metrics::serve(one, {.listen = "127.0.0.1:0", .discovery = folder.string()});
   ASSERT_TRUE(served) << served.error().to_string();
   const std::string address = served->address();
-  int lives[2];
+  int lives[2], said[2];
   ASSERT_EQ(::pipe(lives), 0);
+  ASSERT_EQ(::pipe(said), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
@@ -84,10 +85,12 @@ TEST(Metrics, AreNotThoseOfAForkedChild) {
     }
     char none = 0;
     ::close(lives[1]);
-    ::_exit(::read(lives[0], &none, 1) == 0 ? 0 : 1);
+    ::_exit(::write(said[1], &none, 1) == 1 && ::read(lives[0], &none, 1) == 0 ? 0 : 1);
   }
   ASSERT_GT(child, 0);
   ::close(lives[0]);
+  char word = 0;
+  ASSERT_EQ(::read(said[0], &word, 1), 1);
   for (int i = 0; i < 3; ++i) EXPECT_THAT(metrics::get(address, "/healthz"), HasSubstr("200 OK"));
   EXPECT_FALSE(std::filesystem::is_empty(folder));
   {
@@ -98,6 +101,7 @@ TEST(Metrics, AreNotThoseOfAForkedChild) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+  for (const int fd : {said[0], said[1]}) ::close(fd);
   std::filesystem::remove_all(folder);
 }
 

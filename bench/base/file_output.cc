@@ -56,14 +56,21 @@ bool is_in_proc(const std::filesystem::path& path) {
   return ::statfs(path.parent_path().c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
 }
 
-/// Whether the path leads through what /proc has of open files: the one behind it may have any name, or none.
-bool is_open_already(std::filesystem::path path) {
+/// From link to link of the last component, to one of which `ends` holds or to what is none.
+template <typename Ends>
+std::filesystem::path follow_links(std::filesystem::path path, const Ends& ends) {
   std::error_code error;
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error); ++i) {
-    if (is_in_proc(path)) return true;
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(path, error) && !ends(path); ++i) {
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);  // an absolute one replaces the folder
   }
-  return false;
+  return path;
+}
+
+/// Whether the path leads through what /proc has of open files: the one behind it may have any name, or none.
+bool is_open_already(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path at = follow_links(path, is_in_proc);
+  return std::filesystem::is_symlink(at, error) && is_in_proc(at);
 }
 
 /// Where a file's text goes: beside what is to be replaced, or nowhere else.
@@ -84,12 +91,7 @@ Place place_of(const std::string& path) {
 }  // namespace
 
 std::string behind_links(const std::string& path) {
-  std::filesystem::path at = path;
-  std::error_code error;
-  for (int i = 0; i < kMaxLinks && std::filesystem::is_symlink(at, error); ++i) {
-    at = at.parent_path() / std::filesystem::read_symlink(at, error);  // an absolute one replaces the folder
-  }
-  return at.string();
+  return follow_links(path, [](const std::filesystem::path&) { return false; }).string();
 }
 
 Status file_error(std::string_view what, std::string_view path, int error) {

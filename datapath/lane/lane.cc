@@ -1,7 +1,6 @@
 #include "datapath/lane/lane.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>

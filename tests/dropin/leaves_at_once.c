@@ -3,7 +3,6 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
@@ -12,24 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "by_name.h"
+
 enum { kPatience = 20000 }; /* ms */
-
-static void* symbol(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  if (found == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    _exit(1);
-  }
-  return found;
-}
-
-#define CALL(name) ((__typeof__(&name))symbol(#name))
-
-static void must(int status, const char* what) {
-  if (status == 0) return;
-  perror(what);
-  _exit(1);
-}
 
 /* The next event, with its identifier; -1 when none comes. */
 static int next_event(struct rdma_event_channel* channel, struct rdma_cm_id** id) {

@@ -4,13 +4,14 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "by_name.h"
 
 enum { kStatus = 7, kPatience = 2000 /* ms */ };
 
@@ -38,23 +39,6 @@ void free(void* memory) {
 static void leave(int number) {
   (void)number;
   _exit(kStatus);
-}
-
-static void* symbol(const char* name) {
-  void* found = dlsym(RTLD_DEFAULT, name);
-  if (found == NULL) {
-    fprintf(stderr, "no %s\n", name);
-    _exit(1);
-  }
-  return found;
-}
-
-#define CALL(name) ((__typeof__(&name))symbol(#name))
-
-static void must(int status, const char* what) {
-  if (status == 0) return;
-  perror(what);
-  _exit(1);
 }
 
 static void connect_to(const char* address) {

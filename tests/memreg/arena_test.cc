@@ -4,15 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +24,7 @@
 #include <vector>
 
 #include "base/system/numa.h"
+#include "tests/refused_call.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -122,17 +119,8 @@ TEST(Arena, OfANodeThatIsNotThereIsRefused) {
 
 /// In a child: nodes are no longer this process's, as a cpuset that shrinks takes them. 0: as it should be.
 int without_nodes() {
-  std::array<sock_filter, 4> filter{{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  }};
-  const sock_fprog program{filter.size(), filter.data()};
   constexpr int kSkipped = 77;
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    return kSkipped;
-  }
+  if (!test::refuse_call(SYS_mbind, EINVAL)) return kSkipped;
   const int node = numa_nodes().front();
   if (Arena::map(page_size(), {.node = node}).status().code() != Code::kInvalidArgument) return 1;
   const auto wished = Arena::map(page_size(), {.node = node, .node_is_wish = true});

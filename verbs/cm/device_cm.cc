@@ -10,6 +10,7 @@
 #include "verbs/cm/address.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/objects.h"
+#include "verbs/soft/observe/port_errno.h"
 
 namespace fairlead::cm {
 namespace {
@@ -70,14 +71,7 @@ std::uint32_t lower_half(std::uint64_t service) noexcept { return static_cast<st
 
 int refused(const Status& status, LogLevel level) {
   log(level, status.message());
-  switch (status.code()) {
-    case Code::kAlreadyExists:
-      return EADDRINUSE;
-    case Code::kResourceExhausted:  // descriptors or threads
-      return EAGAIN;
-    default:
-      return EADDRNOTAVAIL;
-  }
+  return soft::port_errno(status, EADDRNOTAVAIL);
 }
 
 std::optional<Place> nowhere(int error) {

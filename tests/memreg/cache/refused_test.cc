@@ -1,12 +1,8 @@
 // Where the system refuses userfaultfd: nothing is cached, said once, and declared memory still works.
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -19,21 +15,10 @@
 #include "fairlead/log.h"
 #include "tests/no_threads.h"
 #include "tests/out_of_descriptors.h"
+#include "tests/refused_call.h"
 
 namespace fairlead::memreg::cache {
 namespace {
-
-/// As the filters of containers do. Of this process, for good.
-bool refuse_userfaultfd() {
-  std::array<sock_filter, 4> filter{{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  }};
-  const sock_fprog program{filter.size(), filter.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 std::atomic<int> warnings{0};
 void count_warnings(LogLevel level, std::string_view line) {
@@ -44,7 +29,7 @@ constexpr int kSkipped = 77;
 
 /// In a child. 0: as it should be; else the number of what was not.
 int without_userfaultfd() {
-  if (!refuse_userfaultfd()) return kSkipped;
+  if (!test::refuse_call(SYS_userfaultfd, EPERM)) return kSkipped;
   set_log_sink(count_warnings);
   set_log_level(LogLevel::kWarning);
   PageKeepingVerbs verbs;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "verbs/soft/observe/port_errno.h"
 #include "verbs/soft/port/frame/lanes.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/progress/context.h"
@@ -16,14 +17,7 @@ constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 int refuse_port(const Status& status, std::string& why) {
   why = status.message();
-  switch (status.code()) {
-    case Code::kAlreadyExists:
-      return EADDRINUSE;
-    case Code::kResourceExhausted:  // descriptors or threads
-      return EAGAIN;
-    default:
-      return EINVAL;
-  }
+  return port_errno(status, EINVAL);
 }
 
 }  // namespace

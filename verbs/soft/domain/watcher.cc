@@ -23,6 +23,7 @@ constexpr unsigned kLooksAtSteadyPolls = 16;
 // Longer than a tick of the kernel's, before which it would have to set the clock to this timer each time.
 constexpr std::chrono::milliseconds kPatience{5};
 constexpr Nanos kLinger = 50 * kMicrosecond;
+constexpr Nanos kWithoutOffer = 500 * kMicrosecond;
 constexpr Nanos kForever = ~Nanos{0};
 
 }  // namespace
@@ -77,7 +78,9 @@ void Watcher::wait_while_polled() noexcept {
 bool Watcher::finds_something() noexcept {
   const Nanos now = steady_clock().now();
   const DomainLock lock(domain_);
-  if (domain_.progress()) linger_until_ = now + kLinger;
+  const bool found = domain_.progress();
+  if (found) linger_until_ = now + kLinger;
+  offers_core_ = !found || now >= offer_core_at_;
   return now < linger_until_;
 }
 
@@ -99,7 +102,10 @@ void Watcher::run() noexcept {
     polls_seen = polls;
     looks = 0;
     if (finds_something()) {
-      ::sched_yield();  // who sends more may need this core
+      if (offers_core_) {
+        ::sched_yield();  // who sends more may need this core
+        offer_core_at_ = domain_.now() + kWithoutOffer;
+      }
       continue;
     }
     Nanos sleep = kForever;

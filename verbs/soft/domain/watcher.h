@@ -4,7 +4,8 @@
 // so that packets wake nobody. Once it has done so for a while its polls put off the next look, which so comes some
 // milliseconds after the last of them. Once it stopped, or waits for completion events, the watcher sleeps on the
 // sockets and the timers, but for the first microseconds: what comes in quick succession is to wake nobody, as that
-// costs who sends over memory more than all else. Idle, it uses no CPU.
+// costs who sends over memory more than all else. Its core it offers to others when it finds nothing, and else now and
+// then. Idle, it uses no CPU.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,8 @@ class Watcher {
   Domain& domain_;
   UniqueFd alarm_;
   Patience patience_;
-  Nanos linger_until_ = 0;  // of the thread alone
+  Nanos linger_until_ = 0, offer_core_at_ = 0;  // of the thread alone
+  bool offers_core_ = false;
   int news_;
   std::function<void()> on_news_;
   std::atomic<bool> stop_{false};

@@ -16,7 +16,7 @@ namespace fairlead::soft::local {
 namespace {
 
 constexpr std::array kMagic = {std::byte{'F'}, std::byte{'L'}, std::byte{'L'}, std::byte{'M'}};
-constexpr std::byte kVersion{1};
+constexpr std::byte kVersion{2};  // 2: references of up to 256 KiB
 constexpr std::size_t kPlaceAt = 5, kGidAt = 8;
 constexpr int kBacklog = 64;
 

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kSlots = 256;
 
 /// Where payload lies in the producer's process: before the headers of a packet that refers to it.
 struct Reference {
-  static constexpr std::uint32_t kMostBytes = 128 << 10;
+  static constexpr std::uint32_t kMostBytes = 256 << 10;
   std::uint64_t address;
   std::uint32_t bytes;
   std::uint32_t reserved;

@@ -35,6 +35,7 @@ Result<std::unique_ptr<ShmDevice>> ShmDevice::open(const ShmConfig& config, cons
 ShmDevice::ShmDevice(const ShmConfig& config, Place place, const Clock& clock)
     : config_(config), place_(std::move(place)), clock_(clock) {
   capabilities_.grants_are_entries = true;
+  capabilities_.write_notifies = true;
   capabilities_.max_message = kMaxPiece;
   capabilities_.max_segments = kMaxSegments;
   capabilities_.max_outstanding = kDepth;

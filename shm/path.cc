@@ -368,6 +368,8 @@ void ShmPath::on_message(std::span<const std::byte> bytes) noexcept {
   events().on_message(*this, bytes);
 }
 
+void ShmPath::on_notification(std::uint32_t value) noexcept { events().on_notification(*this, value); }
+
 void ShmPath::on_completion(const datapath::Ended& ended) noexcept {
   context_.traffic.ended.add(ended.count);
   events().on_completion(*this, ended);

@@ -94,6 +94,7 @@ class ShmPath final : public datapath::Path, private Sink {
   [[nodiscard]] Side& theirs() const noexcept { return segment_->sides[active_ ? 1 : 0]; }
 
   void on_message(std::span<const std::byte> bytes) noexcept override;
+  void on_notification(std::uint32_t value) noexcept override;
   void on_completion(const datapath::Ended& ended) noexcept override;
 
   Context& context_;

@@ -89,13 +89,15 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
   for (const auto& segment : work.local) legal &= !__builtin_add_overflow(length, segment.length, &length);
   legal &= length <= kMaxLength;
   Work& mine = at(end_);
-  mine = {.id = work.id};
+  mine = {.id = work.id, .known = reported_refusals_};
   if (legal) {
     mine.kind = work.kind;
     mine.length = length;
     mine.remote_address = work.remote_address;
     mine.remote_key = work.remote_key;
     mine.named = is_named(work, length);
+    mine.notifies = work.kind == OpKind::kWrite && work.notify.has_value();
+    mine.value = work.notify.value_or(0);
     mine.segments = static_cast<std::uint8_t>(work.local.size());
     std::ranges::transform(work.local, segments_of(mine).begin(),
                            [](const auto& each) { return iovec{each.data, each.length}; });
@@ -128,7 +130,13 @@ std::uint32_t Requester::room_for(const Work& work) const noexcept {
     return work.segments == 1 ? 0 : work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment));
   }
   const std::uint64_t left = std::min<std::uint64_t>(work.length - work.done, kMaxPiece);
-  return left <= kPayloadInSlot ? 0 : static_cast<std::uint32_t>(left);
+  return left <= (work.notifies ? kPayloadBesideValue : kPayloadInSlot) ? 0 : static_cast<std::uint32_t>(left);
+}
+
+/// The last slot of its write.
+void Requester::add_notification(Slot& slot, const Work& work) noexcept {
+  slot.word = work.known;
+  slot.notify(work.value);
 }
 
 void Requester::send_on() noexcept {
@@ -169,6 +177,7 @@ void Requester::send_from(Work& work) noexcept {
             .key = work.remote_key,
             .address = work.remote_address,
             .length = work.length};
+  if (work.notifies) add_notification(slot, work);
   std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
   for (const iovec& each : segments_of(work)) {
     const SourceSegment source{reinterpret_cast<std::uint64_t>(each.iov_base), each.iov_len};
@@ -186,6 +195,7 @@ void Requester::send_piece(Work& work) noexcept {
             .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(work.length - work.done, kMaxPiece)),
             .key = work.remote_key,
             .address = work.remote_address + work.done};
+  if (work.notifies && slot.bytes == work.length - work.done) add_notification(slot, work);
   std::byte* to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
   const bool there =
       for_pieces(segments_of(work), work.done, slot.bytes, [&to](const std::byte* from, std::size_t bytes) {
@@ -315,11 +325,12 @@ std::string_view Requester::take_refusal(const Slot& slot) noexcept {
   for (const OpKind kind : {OpKind::kWrite, OpKind::kRead, OpKind::kMessage}) {
     Work* const work = find(slot.word, kind);
     if (work == nullptr) continue;
-    const bool legal = kind == OpKind::kWrite  ? code == Code::kProtectionError || code == Code::kDataLoss
-                       : kind == OpKind::kRead ? code == Code::kProtectionError
-                                               : code == Code::kAborted && work->known != seen_refusals_;
-    if (!legal || work->refused) return "a refusal that its request cannot end with";
-    if (kind == OpKind::kWrite) ++seen_refusals_;
+    const bool turned_away =
+        code == Code::kAborted && (kind == OpKind::kMessage || work->notifies) && work->known != seen_refusals_;
+    const bool refused = (code == Code::kProtectionError && kind != OpKind::kMessage) ||
+                         (code == Code::kDataLoss && kind == OpKind::kWrite);
+    if (!(refused || turned_away) || work->refused) return "a refusal that its request cannot end with";
+    if (kind == OpKind::kWrite && !turned_away) ++seen_refusals_;
     work->refused = true;
     if (work->code == Code::kOk) work->code = code;
     return {};
@@ -380,7 +391,7 @@ std::string_view Requester::report(std::uint64_t ended, Sink& sink, Advance& out
   while (!stopped_ && first_ != ended) {
     const Work& work = at(first_);
     if (lacks_data(work)) return "the end of a read without its data";
-    if (work.kind == OpKind::kWrite && work.refused) ++reported_refusals_;
+    if (work.kind == OpKind::kWrite && work.refused && work.code != Code::kAborted) ++reported_refusals_;
     datapath::Ended row{work.id, work.code};
     ++first_;  // before, so that the user finds room to post
     outcome.happened = true;

@@ -30,6 +30,7 @@ namespace fairlead::shm {
 class Sink {
  public:
   virtual void on_message(std::span<const std::byte> bytes) noexcept = 0;
+  virtual void on_notification(std::uint32_t value) noexcept = 0;
   virtual void on_completion(const datapath::Ended& ended) noexcept = 0;
 
  protected:
@@ -96,12 +97,14 @@ class Requester {
     std::uint64_t done = 0;  // write: bytes in the ring; read: bytes placed
     // Read that we copy ourselves: from where, in the peer. Message that is in the store: where it ends there.
     std::uint64_t source = 0;
-    std::uint32_t known = 0;  // message: refusals that were reported when it was posted
+    std::uint32_t known = 0;  // refusals that were reported when it was posted
+    std::uint32_t value = 0;  // write that notifies
     datapath::OpKind kind = datapath::OpKind::kWrite;
     Code code = Code::kOk;  // not ok: how it ends
     std::uint8_t segments = 0;
-    bool copies = false;   // read: that we copy it ourselves
-    bool named = false;    // write: the peer copies it
+    bool copies = false;  // read: that we copy it ourselves
+    bool named = false;   // write: the peer copies it
+    bool notifies = false;
     bool refused = false;  // by the peer
   };
   static_assert(sizeof(Work) == kLine);
@@ -120,6 +123,7 @@ class Requester {
   void send_on() noexcept;
   [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) noexcept;
   [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
+  static void add_notification(Slot& slot, const Work& work) noexcept;
   void send_from(Work& work) noexcept;
   void send_piece(Work& work) noexcept;
   void send_stored(const Work& work) noexcept;

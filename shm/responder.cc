@@ -35,7 +35,8 @@ void Responder::stop() noexcept {
 Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
   Advance outcome;
   for (std::size_t taken = 0; !stopped_ && outcome.reason.empty() && taken < kDepth;) {
-    if (doing_ == Doing::kCopying) copy_on(turn, outcome);
+    if (doing_ == Doing::kCopying) copy_on(turn, sink, outcome);
+    if (stopped_) break;
     if (doing_ == Doing::kAnswering) answer_on(turn);
     // Each request makes one answer at once, at most.
     if (outcome.gone || doing_ != Doing::kNothing || turn == 0 || !in_.ready() || !out_.has_room(0)) break;
@@ -84,7 +85,7 @@ std::string_view Responder::begin(const Slot& slot, Sink& sink, Advance& outcome
     case SlotKind::kMessage:
       return begin_message(slot, sink);
     case SlotKind::kWriteData:
-      return take_piece(slot, outcome);
+      return take_piece(slot, sink, outcome);
     case SlotKind::kWriteFrom:
       return begin_copy(slot);
     case SlotKind::kRead:
@@ -95,8 +96,15 @@ std::string_view Responder::begin(const Slot& slot, Sink& sink, Advance& outcome
   }
 }
 
-std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept {
+/// In what says what its sender knows.
+std::string_view Responder::contradiction(const Slot& slot) const noexcept {
   if (static_cast<std::int32_t>(refused_ - slot.word) < 0) return "a message that knows of refusals that never were";
+  if (slot.kind == SlotKind::kWriteData && (slot.flags & kLast) == 0) return "the notification of a write within it";
+  return {};
+}
+
+std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept {
+  if (const std::string_view reason = contradiction(slot); !reason.empty()) return reason;
   Slot copy = slot;
   const std::byte* bytes = copy.inside();
   if (!slot.fits_inside()) {
@@ -115,10 +123,12 @@ std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept
 
 // ---- writes --------------------------------------------------------------------------------------------------------
 
-std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexcept {
+std::string_view Responder::take_piece(const Slot& slot, Sink& sink, Advance& outcome) noexcept {
+  if (const std::string_view reason = slot.notifies() ? contradiction(slot) : ""; !reason.empty()) return reason;
   if (!write_open_) verdict_ = Code::kOk;
   write_open_ = true;
   if ((slot.flags & kLost) != 0 && verdict_ == Code::kOk) verdict_ = Code::kDataLoss;
+  if (slot.notifies() && slot.word != refused_ && verdict_ == Code::kOk) verdict_ = Code::kAborted;
   if (verdict_ == Code::kOk && slot.bytes > 0) {  // of none no key is looked at, as RDMA has it (IBTA C9-88)
     Slot inside = slot;
     const std::byte* from = slot.fits_inside() ? inside.inside() : in_.payload(slot);
@@ -131,12 +141,13 @@ std::string_view Responder::take_piece(const Slot& slot, Advance& outcome) noexc
   in_.pop(slot);
   if ((slot.flags & kLast) == 0) return {};
   write_open_ = false;
-  end_write(verdict_);
+  end_write(slot, verdict_, sink);
   return {};
 }
 
 std::string_view Responder::begin_copy(const Slot& slot) noexcept {
   if (!pulls_) return "a write to copy, which was not offered";
+  if (const std::string_view reason = slot.notifies() ? contradiction(slot) : ""; !reason.empty()) return reason;
   const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
   if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
   Slot inside = slot;
@@ -148,13 +159,17 @@ std::string_view Responder::begin_copy(const Slot& slot) noexcept {
     fits &= !__builtin_add_overflow(length, sources_[i].length, &length);
   }
   if (!fits || length != slot.length) return "a write from more or less than it is long";
+  if (slot.notifies() && slot.word != refused_) {
+    end(Code::kAborted);
+    return {};
+  }
   request_ = slot;
   done_ = 0;
   doing_ = Doing::kCopying;
   return {};
 }
 
-void Responder::copy_on(std::size_t& turn, Advance& outcome) noexcept {
+void Responder::copy_on(std::size_t& turn, Sink& sink, Advance& outcome) noexcept {
   Code code = Code::kOk;
   while (turn > 0 && code == Code::kOk && done_ < request_.length) {
     std::size_t copied = 0;
@@ -175,7 +190,7 @@ void Responder::copy_on(std::size_t& turn, Advance& outcome) noexcept {
     return;
   }
   doing_ = Doing::kNothing;
-  end_write(code);
+  end_write(request_, code, sink);
 }
 
 /// Of the source segment in which `done_` lies.
@@ -298,9 +313,10 @@ void Responder::end(Code code) noexcept {
   mark_ended(begun_++);
 }
 
-void Responder::end_write(Code code) noexcept {
-  if (code != Code::kOk) ++refused_;
+void Responder::end_write(const Slot& last, Code code, Sink& sink) noexcept {
+  if (code != Code::kOk && code != Code::kAborted) ++refused_;
   end(code);
+  if (code == Code::kOk && last.notifies()) sink.on_notification(last.value());
 }
 
 void Responder::refuse(std::uint32_t which, Code code) noexcept {

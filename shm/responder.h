@@ -53,16 +53,17 @@ class Responder {
   std::string_view begin(const Slot& slot, Sink& sink, Advance& outcome) noexcept;
   std::string_view begin_message(const Slot& slot, Sink& sink) noexcept;
   std::string_view begin_copy(const Slot& slot) noexcept;
-  std::string_view take_piece(const Slot& slot, Advance& outcome) noexcept;
+  std::string_view take_piece(const Slot& slot, Sink& sink, Advance& outcome) noexcept;
   std::string_view begin_read(const Slot& slot) noexcept;
   std::string_view end_read(const Slot& slot) noexcept;
-  void copy_on(std::size_t& turn, Advance& outcome) noexcept;
+  [[nodiscard]] std::string_view contradiction(const Slot& slot) const noexcept;
+  void copy_on(std::size_t& turn, Sink& sink, Advance& outcome) noexcept;
   Code copy_piece(std::size_t most, std::size_t& copied, Advance& outcome) noexcept;
   void answer_on(std::size_t& turn) noexcept;
   [[nodiscard]] bool peer_let_go() noexcept;
   [[nodiscard]] bool is_pulled(std::uint64_t key, std::span<const std::byte> bytes) noexcept;
   void end(Code code) noexcept;
-  void end_write(Code code) noexcept;
+  void end_write(const Slot& last, Code code, Sink& sink) noexcept;
   void refuse(std::uint32_t which, Code code) noexcept;
   void mark_ended(std::uint64_t which) noexcept;
   void publish() noexcept;
@@ -86,7 +87,7 @@ class Responder {
   std::array<SourceSegment, kMaxSegments> sources_{};
   bool write_open_ = false;    // a write whose last piece has not come
   Code verdict_ = Code::kOk;   // on it
-  std::uint32_t refused_ = 0;  // writes of the peer's
+  std::uint32_t refused_ = 0;  // writes of the peer's, without those that were turned away behind one
 
   std::uint64_t begun_ = 0, ended_ = 0;  // requests: those before ended_ are done with, as are some of [ended_, begun_)
   std::uint64_t told_ = 0;               // ended_, as the peer knows it

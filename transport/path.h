@@ -44,7 +44,9 @@ struct WorkRequest {
   std::uint64_t remote_address = 0;  // unused for messages
   std::uint64_t remote_key = 0;
   // Of a write, where Capabilities::write_notifies: delivered to the peer once the write is placed, in order with
-  // messages. The request then completes in order with writes and with messages.
+  // messages. The request then completes in order with writes and with messages, and is turned away where those are
+  // (Capabilities::write_then_message_ordered): then it completes with kAborted, on a path that lives, and what it was
+  // to write may be placed in part.
   std::optional<std::uint32_t> notify = std::nullopt;
 };
 

@@ -279,7 +279,10 @@ void Outbox::end_all(Code code, const std::string& reason) {
 
 bool Outbox::requeue() {
   if (!holding_ || sequenced_in_flight_ != 0) return false;
+  const bool with_data = !lost_.empty();  // of writes that carried notifications, turned away with them
+  if (with_data) take_lost(0);
   requeue_messages(undelivered_.empty() ? window_.next() : undelivered_.front().sequence);
+  if (with_data) rebuild_data_queue();
   return true;
 }
 

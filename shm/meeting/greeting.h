@@ -21,7 +21,7 @@
 
 namespace fairlead::shm {
 
-inline constexpr std::uint8_t kProtocolVersion = 2;
+inline constexpr std::uint8_t kProtocolVersion = 3;  // 3: writes that notify
 
 /// Path::local_description.
 struct Description {

@@ -9,8 +9,8 @@
 // last slot.
 //
 //   kind        goes with  fields in use                                 payload
-//   write data  requests#  key, address, flag last, flag lost            of a write, in pieces
-//   write from  requests#  key, address, length, count                   the writer's segments (SourceSegment)
+//   write data  requests#  key, address, flags                           of a write, in pieces
+//   write from  requests#  key, address, length, count, flag notifies    the writer's segments (SourceSegment)
 //   read        requests#  key, address, length                          -
 //   message     requests#  word: refusals known (tcp's frame.h)          the message
 //   pulled      requests   word: number of the read                      -
@@ -22,12 +22,15 @@
 //
 // A request has ended well once the answering end's count of ended requests has passed it, unless a refusal came
 // before. A flag "lost" says that the source of a write is gone on the writer's side: it counts as refused, with
-// kDataLoss.
+// kDataLoss. The last slot of a write, and no other, may have the flag "notifies": then its last 4 bytes are a value
+// that is delivered once the write is placed, and `word` is as a message's. Like a message it is turned away, as a
+// whole, behind a write that was refused.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "fairlead/status.h"
 
@@ -36,6 +39,7 @@ namespace fairlead::shm {
 inline constexpr std::size_t kSlotBytes = 64;
 inline constexpr std::size_t kMessageInSlot = 48;                    // from byte 16 on
 inline constexpr std::size_t kPayloadInSlot = 24;                    // from byte 40 on
+inline constexpr std::size_t kPayloadBesideValue = 20;               // the same, of one that notifies
 inline constexpr std::uint32_t kMaxPiece = 16 * 1024;                // payload of one slot
 inline constexpr std::size_t kMaxSegments = 16;                      // of a write
 inline constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 62;  // of a request
@@ -51,7 +55,7 @@ enum class SlotKind : std::uint8_t {
   kRefused,
 };
 
-inline constexpr std::uint8_t kLast = 1, kLost = 2;  // flags
+inline constexpr std::uint8_t kLast = 1, kLost = 2, kNotifies = 4;  // flags
 
 /// A slot's content. Read once, out of shared memory, before anything in it is looked at.
 struct Slot {
@@ -73,7 +77,17 @@ struct Slot {
            (kind == SlotKind::kMessage ? kSlotBytes - kMessageInSlot : kSlotBytes - kPayloadInSlot);
   }
   [[nodiscard]] bool fits_inside() const noexcept {
-    return bytes <= (kind == SlotKind::kMessage ? kMessageInSlot : kPayloadInSlot);
+    return bytes <= (kind == SlotKind::kMessage ? kMessageInSlot : notifies() ? kPayloadBesideValue : kPayloadInSlot);
+  }
+  [[nodiscard]] bool notifies() const noexcept { return (flags & kNotifies) != 0; }
+  [[nodiscard]] std::uint32_t value() const noexcept {
+    std::uint32_t value = 0;
+    std::memcpy(&value, payload + kPayloadBesideValue, sizeof value);
+    return value;
+  }
+  void notify(std::uint32_t value) noexcept {
+    flags |= kNotifies;
+    std::memcpy(payload + kPayloadBesideValue, &value, sizeof value);
   }
 };
 static_assert(sizeof(Slot) == kSlotBytes && offsetof(Slot, key) == 16 && offsetof(Slot, payload) == 40);

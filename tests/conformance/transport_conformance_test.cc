@@ -321,6 +321,36 @@ TEST_P(TransportTest, NotificationsAndMessagesArriveInOrder) {
   EXPECT_TRUE(ordered);
 }
 
+// The path goes down, or lives and turns away what knew nothing of the refusal.
+TEST_P(TransportTest, NoNotificationIsToldOfBehindARefusedWrite) {
+  if (!a.device->capabilities().write_notifies) GTEST_SKIP() << "writes of this transport carry none";
+  connect();
+  Buffer from(a, 64), to(b, 64);
+  from.fill(11);
+  const LocalSegment segment = from.segment(0, 64);
+  const auto post = [&](std::uint64_t id, std::uint64_t key) {
+    a.post({.id = id,
+            .kind = OpKind::kWrite,
+            .local = {&segment, 1},
+            .remote_address = to.grant().address,
+            .remote_key = key,
+            .notify = static_cast<std::uint32_t>(id)});
+  };
+  post(1, to.grant().key ^ 0x5a5a);
+  post(2, to.grant().key);
+  post(3, to.grant().key);
+  ASSERT_TRUE(pump([&] { return a.completed() == 3; }));
+  EXPECT_EQ(a.code_of(1), Code::kProtectionError);
+  EXPECT_EQ(a.code_of(2), Code::kAborted);
+  EXPECT_EQ(a.code_of(3), Code::kAborted);
+  EXPECT_TRUE(b.notifications.empty());
+  if (a.downs != 0) return;
+  post(4, to.grant().key);
+  ASSERT_TRUE(pump([&] { return a.completed() == 4 && !b.notifications.empty(); }));
+  EXPECT_EQ(a.code_of(4), Code::kOk);
+  EXPECT_EQ(b.notifications, std::vector<std::uint32_t>{4});
+}
+
 TEST_P(TransportTest, UnpostableWorkIsReported) {
   connect();
   std::vector<std::byte> large(std::size_t{a.device->capabilities().max_message} + 1);

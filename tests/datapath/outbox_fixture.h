@@ -30,6 +30,10 @@ class OutboxTest : public testing::Test, protected OutboxUser {
     remote.id = 77;
     remote.size = 65536;
     remote.keys = {{0x10000, 5}};
+    other.name = "s";
+    other.id = 78;
+    other.size = 65536;
+    other.keys = {{0x30000, 6}};
     outbox.set_limits({.window = {.events = 4}, .max_message = 1000});
   }
   ~OutboxTest() override {
@@ -111,7 +115,7 @@ class OutboxTest : public testing::Test, protected OutboxUser {
   WorkRequest last;
   Outbox outbox{*this, kChunk};
   std::string why;
-  RemoteRegionImpl remote;
+  RemoteRegionImpl remote, other;
 
  private:
   std::array<std::byte, 65536> bytes{};

@@ -316,6 +316,51 @@ TEST_F(OutboxTest, BehindARefusedWriteNoMessageOvertakesThoseThatCameBack) {
   EXPECT_EQ(ended.back().transfer, &n);
 }
 
+TEST_F(OutboxTest, WhatCarriedItsNotificationBehindARefusedWriteIsWrittenAgain) {
+  can.write_notifies = true;
+  TransferImpl &bad = transfer(OpKind::kWrite, {10}), &good = transfer(OpKind::kWrite, {1500}, true),
+               &late = transfer(OpKind::kWrite, {20}, true);
+  good.own.ops.front().remote = late.own.ops.front().remote = &other;
+  add(bad, good, late);
+  ASSERT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 1, 10}, Posted{OpKind::kWrite, 2, 1024},
+                                  Posted{OpKind::kWrite, 3, 476}, Posted{OpKind::kWrite, 4, 20}));
+  complete(1, Code::kProtectionError);
+  complete(2);
+  complete(3, Code::kAborted);
+  EXPECT_FALSE(outbox.requeue()) << "another is still under way";
+  complete(4, Code::kAborted);
+  ASSERT_TRUE(outbox.requeue());
+  EXPECT_THAT(ended, testing::SizeIs(1));
+  EXPECT_THAT(post(), ElementsAre(Posted{OpKind::kWrite, 5, 476}, Posted{OpKind::kWrite, 6, 20}));
+  EXPECT_EQ(last.notify, std::optional<std::uint32_t>(3));
+  complete(5);
+  EXPECT_EQ(outbox.acknowledged(), 1u) << "the first number again";
+  complete(6);
+  ASSERT_EQ(ended.size(), 3u);
+  EXPECT_EQ(ended[1].transfer, &good);
+  EXPECT_EQ(ended[2].transfer, &late);
+  EXPECT_EQ(ended[2].code, Code::kOk);
+}
+
+TEST_F(OutboxTest, ANotifyingWriteThatIsRefusedGivesItsNumberBack) {
+  can.write_notifies = true;
+  TransferImpl &bad = transfer(OpKind::kWrite, {10}, true), &good = transfer(OpKind::kWrite, {20}, true);
+  good.own.ops.front().remote = &other;
+  add(bad, good);
+  ASSERT_EQ(post().size(), 2u);
+  complete(1, Code::kProtectionError);
+  complete(2, Code::kAborted);
+  ASSERT_TRUE(outbox.requeue());
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].transfer, &bad);
+  EXPECT_EQ(ended[0].code, Code::kProtectionError);
+  ASSERT_EQ(post().size(), 1u);
+  complete(3);
+  EXPECT_EQ(outbox.acknowledged(), 1u);
+  EXPECT_EQ(ended.back().transfer, &good);
+  EXPECT_EQ(ended.back().code, Code::kOk);
+}
+
 TEST_F(OutboxTest, ARegionThatRefusedOnceIsNotAskedAgain) {
   add(transfer(OpKind::kWrite, {10}));
   ASSERT_EQ(post().size(), 1u);

@@ -45,6 +45,7 @@ struct Ignored : Sink {
   void on_message(std::span<const std::byte> bytes) noexcept override {
     for (const std::byte each : bytes) sum += static_cast<unsigned>(each);
   }
+  void on_notification(std::uint32_t value) noexcept override { sum += value; }
   void on_completion(const datapath::Ended& ended) noexcept override { completions += ended.count; }
   unsigned sum = 0;
   std::uint64_t completions = 0;

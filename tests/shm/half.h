@@ -27,6 +27,8 @@ struct Reported : Sink {
   void on_message(std::span<const std::byte> bytes) noexcept override {
     messages.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
+  std::vector<std::uint32_t> notifications;
+  void on_notification(std::uint32_t value) noexcept override { notifications.push_back(value); }
   std::vector<std::uint64_t> rows;  // how many were told by one call
   void on_completion(const datapath::Ended& ended) noexcept override {
     if (ended.code == Code::kOk) rows.push_back(ended.count);

@@ -237,6 +237,58 @@ TEST_F(ShmRequester, AReadOfMemoryThatIsGoneFailsAlone) {
   EXPECT_EQ(told.completions, (std::vector<std::pair<std::uint64_t, Code>>{{5, Code::kProtectionError}}));
 }
 
+TEST_F(ShmRequester, TheLastSlotOfAWriteTakesItsNotificationAlong) {
+  const auto post_notifying = [this](std::uint64_t id, std::size_t bytes) {
+    const LocalSegment segment{local_.data(), bytes, 0};
+    const WorkRequest work{
+        .id = id, .kind = OpKind::kWrite, .local = {&segment, 1}, .remote_key = 77, .notify = 0xfffffff0 + id};
+    return requester_.post({&work, 1});
+  };
+  const auto expect_value = [](Slot slot, std::uint32_t value) {
+    EXPECT_TRUE(slot.notifies());
+    EXPECT_EQ(slot.value(), value);
+    EXPECT_EQ(slot.word, 0u);
+  };
+  ASSERT_EQ(post_notifying(1, kPayloadBesideValue), 1u);
+  Slot small = next_asked();
+  expect_value(small, 0xfffffff1);
+  EXPECT_EQ(std::memcmp(small.inside(), local_.data(), kPayloadBesideValue), 0);
+  ASSERT_EQ(post_notifying(2, kPayloadBesideValue + 1), 1u);
+  EXPECT_FALSE(asked.next().fits_inside());
+  expect_value(next_asked(), 0xfffffff2);
+  ASSERT_EQ(post_notifying(3, kMaxPiece + 8), 1u);
+  EXPECT_FALSE(next_asked().notifies()) << "there is more of it";
+  expect_value(next_asked(), 0xfffffff3);
+  peer_pulls();
+  ASSERT_EQ(post_notifying(4, kBytes), 1u);
+  const Slot named = next_asked();
+  EXPECT_EQ(named.kind, SlotKind::kWriteFrom);
+  expect_value(named, 0xfffffff4);
+}
+
+TEST_F(ShmRequester, AWriteThatIsTurnedAwayIsNoRefusal) {
+  const auto post_notifying = [this](std::uint64_t id) {
+    const LocalSegment segment{local_.data(), 8, 0};
+    const WorkRequest work{.id = id, .kind = OpKind::kWrite, .local = {&segment, 1}, .notify = 7};
+    ASSERT_EQ(requester_.post({&work, 1}), 1u);
+  };
+  post_notifying(1);
+  post_notifying(2);
+  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = 0});
+  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kAborted), .word = 1});
+  end(2);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions,
+            (std::vector<std::pair<std::uint64_t, Code>>{{1, Code::kProtectionError}, {2, Code::kAborted}}));
+  post_notifying(3);
+  (void)next_asked();
+  (void)next_asked();
+  EXPECT_EQ(next_asked().word, 1u) << "of one refusal it knows";
+  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kAborted), .word = 2});
+  end(3);
+  EXPECT_NE(requester_.advance(told, kTurn).reason, "") << "there was nothing that it did not know of";
+}
+
 TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
   const Slot none{.kind = SlotKind::kPulled};  // in whose place nothing is answered
   struct Case {

@@ -124,6 +124,79 @@ TEST_F(ShmResponder, NoMessageArrivesBehindARefusedWrite) {
   EXPECT_EQ(ended(), 3u);
 }
 
+/// `knows`: of so many refusals.
+Slot notifying(Slot slot, std::uint32_t knows, std::uint32_t value) {
+  slot.word = knows;
+  slot.notify(value);
+  return slot;
+}
+
+TEST_F(ShmResponder, AWriteThatIsPlacedNotifies) {
+  const std::string text(40, 'x');
+  const auto piece = [&](std::uint32_t bytes, std::uint64_t at) {
+    return Slot{.kind = SlotKind::kWriteData, .flags = kLast, .bytes = bytes, .key = granted_.key, .address = at};
+  };
+  push(notifying(piece(kPayloadBesideValue, 0), 0, 1), text.data());
+  push(notifying(piece(kPayloadBesideValue + 1, 100), 0, 2), text.data());
+  push(notifying(piece(0, 0), 0, 3));
+  Slot begins = piece(40, 200);
+  begins.flags = 0;
+  push(begins, text.data());
+  push(notifying(piece(8, 240), 0, 4), text.data());
+  push({.kind = SlotKind::kMessage, .bytes = 5}, "hello");
+  const std::vector<std::byte> source(kBytes, std::byte{9});
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), kBytes};
+  Slot lost = piece(0, 0);
+  lost.flags |= kLost;
+  push(notifying(lost, 0, 5));
+  EXPECT_EQ(carry_out(), "");
+  EXPECT_EQ(told.notifications, (std::vector<std::uint32_t>{1, 2, 3, 4}));
+  EXPECT_EQ(std::memcmp(target().data() + 100, text.data(), kPayloadBesideValue + 1), 0);
+  EXPECT_EQ(std::memcmp(target().data() + 200, (text + text).data(), 48), 0);
+  EXPECT_EQ(target()[kPayloadBesideValue], std::byte{0x5a}) << "the value is no payload";
+  expect_refusal(5, Code::kDataLoss);
+  push(notifying(write_from(kBytes), 1, 6), &from);
+  EXPECT_EQ(carry_out(), "");
+  EXPECT_EQ(told.notifications.back(), 6u);
+  EXPECT_EQ(target().back(), std::byte{9});
+  EXPECT_EQ(ended(), 7u);
+  EXPECT_TRUE(guards_hold());
+}
+
+TEST_F(ShmResponder, NoNotificationArrivesBehindARefusedWrite) {
+  const std::vector<std::byte> source(kBytes, std::byte{9});
+  const SourceSegment from{reinterpret_cast<std::uint64_t>(source.data()), kBytes};
+  push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 3, .key = 1}, 0, 1), "bad");
+  push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 5, .key = granted_.key}, 0, 2), "early");
+  push(notifying(write_from(kBytes), 0, 3), &from);
+  push({.kind = SlotKind::kMessage, .word = 0, .bytes = 5}, "early");
+  push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 4, .key = granted_.key}, 1, 4), "late");
+  EXPECT_EQ(carry_out(), "");
+  expect_refusal(0, Code::kProtectionError);
+  for (const std::uint32_t turned_away : {1u, 2u, 3u}) expect_refusal(turned_away, Code::kAborted);
+  EXPECT_EQ(told.notifications, std::vector<std::uint32_t>{4}) << "those turned away are no refusals by themselves";
+  EXPECT_TRUE(told.messages.empty());
+  EXPECT_EQ(std::memcmp(target().data(), "late", 4), 0);
+  EXPECT_EQ(target()[4], std::byte{0x5a}) << "what is turned away leaves nothing";
+  EXPECT_EQ(ended(), 5u);
+}
+
+TEST_F(ShmResponder, ANotificationThatCannotBeEndsIt) {
+  const auto lies = [this](Slot slot, const char* payload) {
+    Half attacker;
+    Responder victim(attacker.memory, attacker.given, reader_, reads_, 0);
+    victim.start(&attacker.own->requests[0], &attacker.own->responses[1], &attacker.own->sides[0],
+                 &attacker.own->sides[1], true);
+    attacker.push(slot, payload);
+    EXPECT_NE(victim.advance(attacker.told, kTurn).reason, "");
+    EXPECT_TRUE(attacker.told.notifications.empty());
+  };
+  lies(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 3, .key = granted_.key}, 1, 7), "abc");
+  lies(notifying({.kind = SlotKind::kWriteData, .bytes = 3, .key = granted_.key}, 0, 7), "abc");
+  Slot from_nowhere = notifying(write_from(0), 1, 7);
+  lies(from_nowhere, "0123456789abcdef");
+}
+
 TEST_F(ShmResponder, ALostSourceIsARefusal) {
   push({.kind = SlotKind::kWriteData, .flags = kLast | kLost, .key = granted_.key});
   const SourceSegment nowhere{4096, 50'000};

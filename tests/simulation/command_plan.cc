@@ -211,7 +211,7 @@ std::vector<Habits> make_transports(World& dice) {
     datapath::Capabilities& can = habits.can;
     can.one_sided = dice.chance(0.8);
     can.write_then_message_ordered = dice.chance(0.7);
-    can.write_notifies = can.write_then_message_ordered && habits.refusal_ends_path && dice.chance(0.5);
+    can.write_notifies = can.write_then_message_ordered && dice.chance(0.5);
     can.software = dice.chance(0.5);
     can.max_message = static_cast<std::uint32_t>(200 + dice.below(8000));
     can.max_segments = static_cast<std::uint32_t>(1 + dice.below(8));

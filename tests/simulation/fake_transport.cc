@@ -292,15 +292,13 @@ void FakePath::land(const Packet& packet) {
   }
   Code code = Code::kOk;
   std::vector<std::byte> read;
-  if (packet.kind == OpKind::kMessage) {
-    if (packet.refusals < refusals_made_) {
-      code = Code::kAborted;
-    } else {
-      Report report;
-      report.kind = Report::Kind::kMessage;
-      report.bytes = packet.bytes;
-      reports_.push_back(std::move(report));
-    }
+  if (packet.refusals < refusals_made_ && (packet.kind == OpKind::kMessage || packet.notify)) {
+    code = Code::kAborted;
+  } else if (packet.kind == OpKind::kMessage) {
+    Report report;
+    report.kind = Report::Kind::kMessage;
+    report.bytes = packet.bytes;
+    reports_.push_back(std::move(report));
   } else if (!transport_.habits_.writes_arrive) {
     return;  // what a gateway swallows
   } else {

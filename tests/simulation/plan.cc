@@ -38,7 +38,7 @@ std::vector<Habits> make_transports(Dice& dice, bool big) {
     can.one_sided = dice.chance(0.8);
     habits.writes_arrive = dice.chance(0.9);
     can.write_then_message_ordered = dice.chance(0.7);
-    can.write_notifies = can.write_then_message_ordered && habits.refusal_ends_path && dice.chance(0.5);
+    can.write_notifies = can.write_then_message_ordered && dice.chance(0.5);
     can.software = dice.chance(0.5);
     can.max_message = static_cast<std::uint32_t>(big ? 100'000 + dice.below(1'000'000) : 64 + dice.below(4000));
     can.max_segments = static_cast<std::uint32_t>(1 + dice.below(8));

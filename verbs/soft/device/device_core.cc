@@ -20,8 +20,9 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// What the port's queue pairs begin with.
-void control_congestion(PortSlot& slot, CongestionMode mode, const InterfaceAddress& address) {
+// What the port's queue pairs begin with. Who looks at a capture is to see each message.
+void begin_port(PortSlot& slot, const PortSpec& spec, CongestionMode mode, const InterfaceAddress& address) {
+  slot.bundles = spec.pcap.empty();
   slot.congestion = choose_congestion(mode, address);
   if (slot.congestion) slot.port->report_traffic_class();
 }
@@ -127,7 +128,7 @@ Result<std::unique_ptr<DeviceCore>> DeviceCore::finish(const DeviceConfig& confi
   auto core = std::unique_ptr<DeviceCore>(new DeviceCore(steady_clock(), std::move(*decorated), guid, wire));
   core->port_spec_ = spec;
   core->congestion_ = *congestion;
-  control_congestion(*core->own_port_, *congestion, core->gids_.at(1));
+  begin_port(*core->own_port_, spec, *congestion, core->gids_.at(1));
   core->domain_.counter_page.publish(device_name(config), to_string(own));
   core->watcher_ =
       std::make_unique<Watcher>(core->domain_, core->gids_.wait_fd(), [own = core.get()] { own->follow_host(); });
@@ -228,7 +229,7 @@ Status DeviceCore::bind_port(std::uint32_t index) {
   PortSlot& port = domain_.add_port(std::move(*decorated));
   port.shared = bound->shared;
   domain_.counter_page.add_address(to_string(address.gid));
-  control_congestion(port, congestion_, address);
+  begin_port(port, port_spec_, congestion_, address);
   domain_.wake_watcher();
   return {};
 }

@@ -53,6 +53,7 @@ class Domain final : public QpContext {
  private:
   // receive.cc
   void receive(PortSlot& slot, const RxPacket& raw) noexcept;
+  void receive_bundle(Qp& qp, const Packet& bundle) noexcept;
   [[nodiscard]] bool icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept;
   // schedule.cc
   [[nodiscard]] bool take_urgent(PortSlot& slot) noexcept;

@@ -10,6 +10,7 @@
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
+#include "verbs/soft/wire/bundle.h"
 #include "verbs/soft/wire/icrc.h"
 #include "verbs/soft/wire/packet.h"
 
@@ -90,7 +91,8 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw, packet)) return counters.drop_icrc.add();
-  if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !in_window(*qp, packet))
+  const bool bundle = packet.info->kind == PacketKind::kBundle;
+  if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !bundle && !in_window(*qp, packet))
     return counters.drop_bogus.add();
   if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
   if (notification) return on_congestion_notification(*qp);
@@ -102,9 +104,20 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
     case IBV_QPT_UC:
       return uc_responder::on_packet(*qp, packet);
     default:
+      if (bundle) return receive_bundle(*qp, packet);
       if (packet.info->carried_ack) completer::on_response(*qp, carried_by(packet));
       return packet.info->request() ? responder::on_request(*qp, packet) : completer::on_response(*qp, packet);
   }
+}
+
+void Domain::receive_bundle(Qp& qp, const Packet& bundle) noexcept {
+  Unbundling messages(bundle);
+  Packet message;
+  while (messages.next(message)) {
+    if (qp.responds() && !in_window(qp, message)) return counters.drop_bogus.add();
+    responder::on_request(qp, message);
+  }
+  if (messages.malformed()) counters.drop_malformed.add();
 }
 
 bool Domain::icrc_valid(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {

@@ -49,6 +49,7 @@ struct PortSlot {
   References* references = nullptr;  // the port's, once there is a route that may refer
   const std::uint32_t least_charge;
   const std::size_t far_window;     // 0: the port announces nothing
+  bool bundles = true;              // small messages may share packets
   bool shared = false;              // with other processes, by the partitions of queue pair numbers
   UrgentWay* urgent_way = nullptr;  // the port's, once there is a route with one
   TxBatch batch;

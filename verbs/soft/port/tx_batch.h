@@ -56,6 +56,7 @@ struct TxPacket {
   std::byte* icrc = nullptr;  // 4 bytes, the last of the packet
   bool lent = false;          // payload that is referred to may be sent from where it lies
   bool refers = false;        // it stays there (references.h): the one iovec between headers and trailer
+  std::uint8_t messages = 0;  // small ones, in a row, behind which another may be put (rc/bundling.h); 0: none
 };
 
 class TxBatch {
@@ -68,14 +69,14 @@ class TxBatch {
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   /// Whether a packet with this many payload pieces fits.
   [[nodiscard]] bool has_room(std::size_t pieces) const noexcept {
-    return count_ < kMaxPackets && iov_count_ + pieces + 2 <= kMaxIovs;
+    return count_ < kMaxPackets && iov_count_ + pieces + 2 <= kMaxIovs && next_ + kPacketBytes <= kBytes;
   }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   /// Of all packets that were finished since clear().
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] const TxPacket& packet(std::size_t index) const noexcept { return packets_[index]; }
   [[nodiscard]] iovec* iovs(const TxPacket& packet) noexcept { return &iovs_[packet.first_iov]; }
-  void clear() noexcept { count_ = iov_count_ = bytes_ = 0; }
+  void clear() noexcept { count_ = iov_count_ = bytes_ = next_ = 0; }
 
   /// By the port that sent: more packets wait for the system now than should.
   void report_full(bool full) noexcept { full_ = full; }
@@ -96,11 +97,12 @@ class TxBatch {
   std::byte* begin(const Route& route, std::size_t header_bytes, std::size_t payload_bytes) noexcept {
     assert(count_ < kMaxPackets && header_bytes <= kHeaderBytes);
     TxPacket& packet = packets_[count_];
-    packet = {
-        &route, static_cast<std::uint16_t>(iov_count_), 0, static_cast<std::uint32_t>(header_bytes), nullptr, false,
-        false};
+    packet = {};
+    packet.route = &route;
+    packet.first_iov = static_cast<std::uint16_t>(iov_count_);
+    packet.size = static_cast<std::uint32_t>(header_bytes);
     copying_ = payload_bytes <= kCopyBytes;
-    fill_ = buffers_[count_].data();
+    fill_ = &buffer_[next_];
     std::byte* header = fill_;
     add_iov(fill_, header_bytes);
     fill_ += header_bytes;
@@ -149,25 +151,54 @@ class TxBatch {
     packet.iovs = static_cast<std::uint16_t>(iov_count_ - packet.first_iov);
     bytes_ += packet.size;
     ++count_;
+    end_at(fill_ + trailer);
   }
+
+  /// The last packet, if it is for this route and all its bytes are the batch's own; else null.
+  [[nodiscard]] TxPacket* last_to(const Route& route) noexcept {
+    if (count_ == 0) return nullptr;
+    TxPacket& last = packets_[count_ - 1];
+    return last.route == &route && last.iovs == 1 ? &last : nullptr;
+  }
+  /// Whether there is room for so many bytes more where its ICRC's place is, which moves behind them.
+  [[nodiscard]] bool may_grow(std::size_t bytes) const noexcept { return next_ + bytes + kAlignment <= kBytes; }
+  /// They are there.
+  void grow_last(std::size_t bytes) noexcept {
+    TxPacket& last = packets_[count_ - 1];
+    last.size += static_cast<std::uint32_t>(bytes);
+    last.icrc += bytes;
+    iovs_[last.first_iov].iov_len += bytes;
+    bytes_ += bytes;
+    std::memset(last.icrc, 0, kIcrcBytes);
+    end_at(last.icrc + kIcrcBytes);
+  }
+  /// It is a message behind which another may be put.
+  void open_last() noexcept { packets_[count_ - 1].messages = 1; }
 
   /// Forgets a packet that was begun and not finished.
   void abandon() noexcept { iov_count_ = packets_[count_].first_iov; }
 
  private:
-  static constexpr std::size_t kHeaderBytes = 48;
+  static constexpr std::size_t kHeaderBytes = 48, kAlignment = 8;
+  static constexpr std::size_t kPacketBytes = kHeaderBytes + kCopyBytes + 8;
+  static constexpr std::size_t kBytes = kMaxPackets * kPacketBytes;
+  static_assert(kPacketBytes % kAlignment == 0);
 
+  void end_at(const std::byte* end) noexcept {
+    next_ = (static_cast<std::size_t>(end - buffer_.data()) + kAlignment - 1) / kAlignment * kAlignment;
+  }
   void add_iov(std::byte* bytes, std::size_t length) noexcept { iovs_[iov_count_++] = {bytes, length}; }
 
   std::size_t count_ = 0;
   std::size_t iov_count_ = 0;
   std::size_t bytes_ = 0;
+  std::size_t next_ = 0;  // in buffer_, of the next packet's headers
   bool copying_ = false;
   bool full_ = false;
   std::byte* fill_ = nullptr;
   std::array<TxPacket, kMaxPackets> packets_;
   std::array<iovec, kMaxIovs> iovs_;
-  std::array<std::array<std::byte, kHeaderBytes + kCopyBytes + 8>, kMaxPackets> buffers_;
+  std::array<std::byte, kBytes> buffer_;  // what is the batch's own of each packet, one behind the other
 };
 
 /// Copies the packet's bytes, packet.size of them. False when payload that it refers to is gone.

@@ -5,6 +5,7 @@
 #include "verbs/soft/memory/scatter.h"
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/bundling.h"
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/wire/bytes.h"
@@ -34,6 +35,30 @@ bool add_payload(Qp& qp, TxBatch& batch, std::uint32_t index, std::uint64_t offs
                         [&batch](const std::byte* bytes, std::size_t part) { return batch.payload(bytes, part); });
 }
 
+bool copy_payload(Qp& qp, std::uint32_t index, std::byte* to) noexcept {
+  const SendWqe& wqe = qp.sq.at(index);
+  if (wqe.inlined) {
+    std::memcpy(to, qp.sq.inline_bytes(index), wqe.length);
+    return true;
+  }
+  const auto segments = qp.sq.segments(index).first(wqe.segments);
+  return for_each_piece(qp.domain.regions, &qp.pd_ref, segments, 0, wqe.length, 0,
+                        [&to](const std::byte* bytes, std::size_t part) {
+                          const bool copied = guarded_copy(to, bytes, part, bytes);
+                          to += part;
+                          return copied;
+                        });
+}
+
+void put_headers(const SendWqe& wqe, const OpcodeInfo& info, std::byte* to) noexcept {
+  if (info.reth) {
+    Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(to);
+    to += Reth::kBytes;
+  }
+  if (info.immediate) std::memcpy(to, &wqe.immediate, kImmediateBytes);
+  if (info.invalidate) store32(to, wqe.invalidate);
+}
+
 bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   const SendWqe& wqe = qp.sq.at(packet.index);
   const std::uint64_t offset = std::uint64_t{packet.number} * qp.mtu;
@@ -45,6 +70,12 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   const Opcode plain = message_opcode(wqe, first, last);
   const Opcode opcode = packet.carries_ack ? carrying(plain) : plain;
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
+  if (!packet.fresh) on_repeat(qp.send, wqe.first + packet.number);
+  const bool joins = may_join(qp, wqe, packet);
+  if (joins) {
+    const Joining joined = join(qp, wqe, packet, info);
+    if (joined != Joining::kNoBundle) return joined == Joining::kJoined;
+  }
 
   Bth bth;
   bth.opcode = static_cast<std::uint8_t>(opcode);
@@ -59,13 +90,7 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   std::byte* const headers = batch.begin(qp.route, info.header_bytes, length);
   if (!wqe.inlined) batch.lend();
   bth.encode(headers);
-  std::byte* header = headers + Bth::kBytes;
-  if (info.reth) {
-    Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(header);
-    header += Reth::kBytes;
-  }
-  if (info.immediate) std::memcpy(header, &wqe.immediate, kImmediateBytes);
-  if (info.invalidate) store32(header, wqe.invalidate);
+  put_headers(wqe, info, headers + Bth::kBytes);
   if (refers) {
     batch.refer(packet.refers.data(), length);
     qp.refers = true;
@@ -74,6 +99,7 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
     return false;
   }
   batch.finish(bth.pad);
+  if (joins) batch.open_last();
   if (packet.carries_ack) {
     responder::take_held_ack(qp).encode(headers + info.header_bytes - CarriedAck::kBytes);
   }

@@ -23,6 +23,10 @@ namespace fairlead::soft::requester {
 /// Adds bytes of the WQE at `index`. False when a segment's key does not grant them.
 [[nodiscard]] bool add_payload(Qp& qp, TxBatch& batch, std::uint32_t index, std::uint64_t offset,
                                std::size_t length) noexcept;
+/// The same, of a whole message of one packet, into memory of ours.
+[[nodiscard]] bool copy_payload(Qp& qp, std::uint32_t index, std::byte* to) noexcept;
+/// What follows the BTH of its first packet.
+void put_headers(const SendWqe& wqe, const OpcodeInfo& info, std::byte* to) noexcept;
 /// What a packet with so much payload takes of a window; `least`: the port's least_charge().
 [[nodiscard]] constexpr std::uint32_t packet_charge(std::uint32_t payload, std::uint32_t least) noexcept {
   constexpr std::uint32_t kHeaders = 64;
@@ -34,6 +38,7 @@ struct MessagePacket {
   std::uint32_t number = 0;  // of its packets
   bool ack_request = false;
   bool carries_ack = false;                // the one that the responder holds
+  bool fresh = false;                      // it was not sent before
   std::span<const std::byte> refers = {};  // not empty: it refers to this payload, that of as many packets as it takes
 };
 

@@ -88,6 +88,7 @@ constexpr std::array<OpcodeInfo, 256> kTable = [] {
   OpcodeInfo missing = make(K::kMissing, true, true, kAeth);
   missing.header_bytes += kMissingBytes;
   set(Opcode::kMissing, missing);
+  set(Opcode::kBundle, make(K::kBundle, true, true, kPlain));
   set(Opcode::kReceipt, make(K::kReceipt, true, true, kPlain, Service::kManufacturer));
   return table;
 }();

@@ -37,6 +37,7 @@ enum class Opcode : std::uint8_t {
   // Our own, of the range left to manufacturers:
   kReceipt = 0xc0,
   kMissing = 0xd1,  // an acknowledgement that says which packets are not there
+  kBundle = 0xd2,   // several small messages (bundle.h)
 };
 
 /// The opcode, of our own, of a message's only packet that also carries an acknowledgement (CarriedAck).
@@ -55,6 +56,7 @@ enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kManufacturer = 6
 enum class PacketKind : std::uint8_t {
   kNone,
   kCongestionNotification,
+  kBundle,
   kSend,
   kWrite,
   kRead,

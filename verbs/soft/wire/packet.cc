@@ -23,21 +23,9 @@ Packet carried_by(const Packet& packet) noexcept {
   return acknowledgement;
 }
 
-ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
-  if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
-  std::byte* const head = packet.head.data();
-  std::memcpy(head, bytes.data(), std::min(bytes.size(), kMostHeaderBytes));
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // a copy, that is, not the same bytes read again
-  packet.bth = Bth::decode(head);
-  if (packet.bth.version != 0) return ParseError::kVersion;
-  const OpcodeInfo& info = opcode_info(packet.bth.opcode);
-  if (info.kind == PacketKind::kNone) return ParseError::kOpcode;
-  packet.info = &info;
-  if (bytes.size() < info.header_bytes + kIcrcBytes) return ParseError::kTooShort;
-  if (bytes.size() % 4 != 0) return ParseError::kPadding;
-  const std::size_t padded = bytes.size() - info.header_bytes - kIcrcBytes;
-  if (packet.bth.pad > padded) return ParseError::kPadding;
-
+void decode_headers(Packet& packet) noexcept {
+  const OpcodeInfo& info = *packet.info;
+  const std::byte* const head = packet.head.data();
   const std::byte* at = head + Bth::kBytes;
   if (info.deth) {
     packet.deth = Deth::decode(at);
@@ -57,6 +45,23 @@ ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
   if (info.kind == PacketKind::kMissing) packet.missing = load32(at);
   if (info.kind == PacketKind::kAtomicAck) packet.original = load64(at);
   if (info.carried_ack) packet.carried_ack = CarriedAck::decode(head + info.header_bytes - CarriedAck::kBytes);
+}
+
+ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept {
+  if (bytes.size() < Bth::kBytes + kIcrcBytes) return ParseError::kTooShort;
+  std::byte* const head = packet.head.data();
+  std::memcpy(head, bytes.data(), std::min(bytes.size(), kMostHeaderBytes));
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // a copy, that is, not the same bytes read again
+  packet.bth = Bth::decode(head);
+  if (packet.bth.version != 0) return ParseError::kVersion;
+  const OpcodeInfo& info = opcode_info(packet.bth.opcode);
+  if (info.kind == PacketKind::kNone) return ParseError::kOpcode;
+  packet.info = &info;
+  if (bytes.size() < info.header_bytes + kIcrcBytes) return ParseError::kTooShort;
+  if (bytes.size() % 4 != 0) return ParseError::kPadding;
+  const std::size_t padded = bytes.size() - info.header_bytes - kIcrcBytes;
+  if (packet.bth.pad > padded) return ParseError::kPadding;
+  decode_headers(packet);
   packet.payload = bytes.subspan(info.header_bytes, padded - packet.bth.pad);
   return ParseError::kNone;
 }

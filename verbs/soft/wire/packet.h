@@ -42,6 +42,9 @@ struct Packet {
 /// The acknowledgement that a packet carries, as if it had come by itself.
 [[nodiscard]] Packet carried_by(const Packet& packet) noexcept;
 
+/// Fills in what its head says behind the BTH, as `packet.info` has it.
+void decode_headers(Packet& packet) noexcept;
+
 /// `bytes` begin with the BTH and end with the ICRC, which is not verified here.
 [[nodiscard]] ParseError parse(std::span<const std::byte> bytes, Packet& packet) noexcept;
 

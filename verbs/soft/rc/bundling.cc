@@ -1,0 +1,79 @@
+#include "verbs/soft/rc/bundling.h"
+
+#include <cstring>
+
+#include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/congestion.h"
+#include "verbs/soft/wire/bundle.h"
+#include "verbs/soft/wire/bytes.h"
+
+namespace fairlead::soft::requester {
+namespace {
+
+constexpr std::uint8_t kMostMessages = 64;
+
+/// The peer takes them, as far as is known, and is not just being tried.
+bool peer_takes(SendState& s) noexcept {
+  if (s.bundles == SendState::Bundles::kTried && !s.una.before(s.bundle_end)) s.bundles = SendState::Bundles::kTaken;
+  return s.bundles == SendState::Bundles::kTaken || s.bundles == SendState::Bundles::kUntried;
+}
+
+/// A message by itself becomes the first of a bundle.
+void begin_bundle(TxBatch& batch, TxPacket& packet, std::byte* bytes) noexcept {
+  Bth bth = Bth::decode(bytes);
+  const OpcodeInfo& info = opcode_info(bth.opcode);
+  const std::size_t rest = packet.size - Bth::kBytes - kIcrcBytes;
+  const BundledHead head{bth.opcode, bth.solicited,
+                         static_cast<std::uint16_t>(packet.size - info.header_bytes - bth.pad - kIcrcBytes)};
+  std::memmove(bytes + Bth::kBytes + BundledHead::kBytes, bytes + Bth::kBytes, rest);
+  head.encode(bytes + Bth::kBytes);
+  bth.opcode = static_cast<std::uint8_t>(Opcode::kBundle);
+  bth.solicited = false;
+  bth.pad = 0;
+  bth.encode(bytes);
+  batch.grow_last(BundledHead::kBytes);
+}
+
+}  // namespace
+
+bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noexcept {
+  return packet.fresh && qp.receive.peer_is_kin && qp.port->bundles && wqe.packets == 1 && !packet.carries_ack &&
+         packet.refers.empty() && wqe.length <= TxBatch::kCopyBytes && wqe.opcode != IBV_WR_SEND_WITH_INV &&
+         qp.send.bundles != SendState::Bundles::kRefused;
+}
+
+Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept {
+  TxBatch& batch = qp.port->batch;
+  TxPacket* const last = batch.last_to(qp.route);
+  if (last == nullptr || last->messages == 0 || last->messages == kMostMessages) return Joining::kNoBundle;
+  std::byte* const bytes = static_cast<std::byte*>(batch.iovs(*last)[0].iov_base);
+  const Psn first(load32(bytes + 8));
+  const std::size_t begins = last->messages == 1 ? BundledHead::kBytes : 0, adds = bundled_bytes(info, wqe.length);
+  if (first + last->messages != wqe.first || !batch.may_grow(begins + adds) || !peer_takes(qp.send) ||
+      last->size - Bth::kBytes - kIcrcBytes + begins + adds > qp.mtu)
+    return Joining::kNoBundle;
+
+  std::byte* to = last->icrc + begins;
+  std::byte* const payload = to + BundledHead::kBytes + info.header_bytes - Bth::kBytes;
+  if (!copy_payload(qp, packet.index, payload)) return Joining::kGone;
+  if (begins != 0) begin_bundle(batch, *last, bytes);
+  BundledHead{static_cast<std::uint8_t>(message_opcode(wqe, true, true)), wqe.solicited,
+              static_cast<std::uint16_t>(wqe.length)}
+      .encode(to);
+  put_headers(wqe, info, to + BundledHead::kBytes);
+  std::memset(payload + wqe.length, 0, -wqe.length & 3);
+  batch.grow_last(adds);
+  if (packet.ack_request) bytes[8] |= std::byte{0x80};
+  ++last->messages;
+  if (qp.send.bundles == SendState::Bundles::kUntried) qp.send.bundles = SendState::Bundles::kTried;
+  if (qp.send.bundles == SendState::Bundles::kTried) qp.send.bundle_end = wqe.first + 1;
+  count_sent(qp, adds);
+  return Joining::kJoined;
+}
+
+void on_repeat(SendState& state, Psn psn) noexcept {
+  const bool tried = state.bundles == SendState::Bundles::kTried && psn.before(state.bundle_end);
+  if (tried) state.bundles = SendState::Bundles::kRefused;
+}
+
+}  // namespace fairlead::soft::requester

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <system_error>
+#include <cerrno>
+
+#include "base/system/no_watch.h"
 
 namespace fairlead::tcp_fallback {
 namespace {
@@ -44,8 +46,7 @@ Result<std::unique_ptr<TcpEndpoint>> TcpEndpoint::open(TcpDevice& device) {
   event.events = EPOLLIN;
   if (!endpoint->shared_.epoll ||
       ::epoll_ctl(endpoint->shared_.epoll.get(), EPOLL_CTL_ADD, endpoint->listener_.wait_fd(), &event) != 0) {
-    return {Code::kResourceExhausted,
-            fmt::format("cannot watch tcp sockets: {}; raise `ulimit -n`", std::generic_category().message(errno))};
+    return no_watch("tcp sockets", errno);
   }
   return endpoint;
 }

@@ -4,9 +4,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 
-#include "fairlead/log.h"
+#include "base/system/no_watch.h"
 #include "tcp_fallback/socket.h"
 
 namespace fairlead::tcp_fallback {
@@ -22,8 +23,7 @@ Result<Listener> Listener::open(const TcpConfig& config, const Clock& clock) {
   Listener listener(clock);
   listener.port_ = local_address(socket->get()).port();
   if (!listener.acceptor_.open(PrivateFd(std::move(*socket)))) {
-    return {Code::kResourceExhausted, fmt::format("cannot watch tcp port {}: {}; raise `ulimit -n`", listener.port_,
-                                                  std::generic_category().message(errno))};
+    return no_watch(fmt::format("tcp port {}", listener.port_), errno);
   }
   return listener;
 }
@@ -52,8 +52,12 @@ bool Listener::accept_some() noexcept {
       refuse(unknown_.front(), "too many unknown connections");
       unknown_.erase(unknown_.begin());
     }
-    acceptor_.watch(connection->get());
-    unknown_.push_back({std::move(*connection), now + kGreetingTime});
+    Unknown unknown{std::move(*connection), now + kGreetingTime};
+    if (acceptor_.watch(unknown.connection.get())) {
+      unknown_.push_back(std::move(unknown));
+    } else {
+      refuse(unknown, no_watch("it", errno).message(), LogLevel::kWarning);
+    }
   }
   return true;
 }
@@ -76,11 +80,11 @@ Listener::Verdict Listener::examine(Unknown& unknown, const Claim& claim) noexce
   return claim(greeting, unknown.connection) ? Verdict::kClaimed : refuse(unknown, "nobody waits for its token");
 }
 
-Listener::Verdict Listener::refuse(const Unknown& unknown, std::string_view reason) noexcept {
+Listener::Verdict Listener::refuse(const Unknown& unknown, std::string_view reason, LogLevel level) noexcept {
   ++refused_;
-  if (log_enabled(LogLevel::kInfo)) {
-    log(LogLevel::kInfo, fmt::format("tcp port {}: dropped a connection from {}: {}", port_,
-                                     peer_address(unknown.connection.get()).to_string(), reason));
+  if (log_enabled(level)) {
+    log(level, fmt::format("tcp port {}: dropped a connection from {}: {}", port_,
+                           peer_address(unknown.connection.get()).to_string(), reason));
   }
   return Verdict::kRefused;
 }

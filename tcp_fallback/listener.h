@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/private_fd.h"
 #include "fairlead/config.h"
+#include "fairlead/log.h"
 #include "fairlead/status.h"
 #include "tcp_fallback/frame.h"
 #include "transport/acceptor.h"
@@ -51,7 +52,7 @@ class Listener {
 
   bool accept_some() noexcept;
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;
-  Verdict refuse(const Unknown& unknown, std::string_view reason) noexcept;
+  Verdict refuse(const Unknown& unknown, std::string_view reason, LogLevel level = LogLevel::kInfo) noexcept;
 
   explicit Listener(const Clock& clock) : clock_(&clock) {}
 

@@ -7,8 +7,10 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 
+#include "base/system/no_watch.h"
 #include "tcp_fallback/domain.h"
 
 namespace fairlead::tcp_fallback {
@@ -66,9 +68,13 @@ Status TcpPath::connect(std::string_view peer) {
   if (!fd) return fd.error();
   peer_name_ = address->to_string();
   stream_.reset(PrivateFd(std::move(*fd)));
+  if (!ask_for(EPOLLOUT)) {
+    Status why = cannot_watch();
+    stream_.close();
+    return why;
+  }
   deadline_ = shared_.clock.now() + kHandshakeTime;
   state_ = State::kDialing;
-  watch(EPOLLOUT);
   return {};
 }
 
@@ -111,7 +117,9 @@ bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
   set_data_options(stream_.fd(), peer, shared_.config, peer_timeout_);
   peer_name_ = peer.to_string();
   become_ready(greeting);
-  if (!send_greeting()) fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));
+  if (state_ == State::kReady && !send_greeting()) {
+    fail(Code::kUnavailable, fmt::format("{} went away in the handshake", peer_name_));
+  }
   return true;
 }
 
@@ -124,7 +132,7 @@ bool TcpPath::advance(bool look) noexcept {
     case State::kGreeting:
       return advance_handshake();
     case State::kReady:
-      if (!look && watched_ == 0) watch(EPOLLIN);
+      if (!look && watched_ == 0 && !watch(EPOLLIN)) return report_end();
       return (look || readable_ || announce_ready_ || send_error_ != 0) && advance_ready();
     case State::kDown:
     case State::kClosed:
@@ -273,8 +281,8 @@ bool TcpPath::flush() noexcept {
 bool TcpPath::arm() noexcept {
   flush_held();
   if (state_ == State::kReady) {
-    watch(sender_.idle() ? EPOLLIN : EPOLLIN | EPOLLOUT);
-    return !announce_ready_ && send_error_ == 0;
+    const std::uint32_t events = sender_.idle() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+    return watch(events) && !announce_ready_ && send_error_ == 0;
   }
   return !announce_down_ && (requests_.empty() || !(state_ == State::kDown || state_ == State::kClosed));
 }
@@ -301,14 +309,25 @@ void TcpPath::fail(Code code, std::string reason) noexcept {
   disconnect();
 }
 
-void TcpPath::watch(std::uint32_t events) noexcept {
-  if (watched_ == events) return;
+bool TcpPath::ask_for(std::uint32_t events) noexcept {
+  if (watched_ == events) return true;
   epoll_event event{};
   event.events = events;
   event.data.ptr = this;
-  ::epoll_ctl(shared_.epoll.get(), watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream_.fd(), &event);
+  const int how = watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (::epoll_ctl(shared_.epoll.get(), how, stream_.fd(), &event) != 0 && how == EPOLL_CTL_ADD) return false;
   watched_ = events;
+  return true;
 }
+
+bool TcpPath::watch(std::uint32_t events) noexcept {
+  if (ask_for(events)) return true;
+  const Status why = cannot_watch();
+  fail(why.code(), why.message());
+  return false;
+}
+
+Status TcpPath::cannot_watch() const { return no_watch(fmt::format("the socket to {}", peer_name_), errno); }
 
 void TcpPath::unwatch() noexcept {
   if (watched_ != 0) ::epoll_ctl(shared_.epoll.get(), EPOLL_CTL_DEL, stream_.fd(), nullptr);

@@ -95,7 +95,11 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool send_greeting() noexcept;
   void become_ready(const Greeting& greeting) noexcept;
   void fail(Code code, std::string reason) noexcept;
-  void watch(std::uint32_t events) noexcept;
+  /// False, and errno says why: there is no room to.
+  bool ask_for(std::uint32_t events) noexcept;
+  /// The same. False: the path has failed, as it would hear of nothing.
+  bool watch(std::uint32_t events) noexcept;
+  [[nodiscard]] Status cannot_watch() const;
   void unwatch() noexcept;
   void leave(State next) noexcept;
   void disconnect() noexcept;

@@ -29,8 +29,11 @@ void Acceptor::unwatch(int fd) noexcept { ::epoll_ctl(watch_.get(), EPOLL_CTL_DE
 bool Acceptor::may_accept(Nanos now) noexcept {
   if (!paused_until_) return true;
   if (now < *paused_until_) return false;
+  if (!watch(listening_.get())) {  // nobody would hear of who comes
+    paused_until_ = now + kPause;
+    return false;
+  }
   paused_until_.reset();
-  watch(listening_.get());
   return true;
 }
 

@@ -2,7 +2,8 @@
 // over all of them.
 //
 // Where there are no descriptors left nobody is accepted for 100 ms; the socket would stay readable meanwhile, and who
-// sleeps on wait_fd() would spin. Threads: one at a time. fork(): as PrivateFd.
+// sleeps on wait_fd() would spin. Nor for another 100 ms where there is no room to watch it again.
+// Threads: one at a time. fork(): as PrivateFd.
 #pragma once
 
 #include <optional>
@@ -33,6 +34,7 @@ class Acceptor {
   }
   [[nodiscard]] std::optional<Nanos> paused_until() const noexcept { return paused_until_; }
 
+  /// False, and errno says why: wait_fd() will not tell of it.
   bool watch(int fd) noexcept;
   void unwatch(int fd) noexcept;
 

@@ -69,7 +69,12 @@ Result<std::shared_ptr<EngineImpl>> EngineImpl::create(EngineConfig config) {
 Status EngineImpl::open(Principals known) {
   for (std::size_t i = 0; i < config().lanes; ++i) {
     EngineLane& lane = *lanes_.emplace_back(std::make_unique<EngineLane>(commons_, fork_, i, known));
-    if (!lane.valid()) return {Code::kResourceExhausted, "no file descriptors left; raise `ulimit -n`"};
+    if (!lane.valid()) {
+      return {Code::kResourceExhausted,
+              fmt::format("no descriptors for lane {} of the engine, or no room to watch them; raise `ulimit -n`, or "
+                          "fs.epoll.max_user_watches (sysctl)",
+                          i)};
+    }
     commons_.devices.add_lane(lane.ways());
     sinks_.add(lane.queues());
   }

@@ -1,9 +1,11 @@
 #include "datapath/engine/engine_lane.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/system/affinity.h"
+#include "base/system/no_watch.h"
 #include "datapath/session/control_socket.h"
 
 namespace fairlead::datapath {
@@ -42,7 +44,7 @@ Status EngineLane::start(std::weak_ptr<void> owner, Listener* listener, std::fun
   take_ = std::move(take);
   transports_.begin_with([this](std::string_view name) { return commons_.placement.weight_of(name); });
   transports_.adopt();
-  lane_.watch(control_epoll_.get());
+  if (!lane_.watch(control_epoll_.get())) return no_watch("control connections", errno);
   if (Status started = lane_.start(); !started.ok()) return started;
   commons_.placement.pin(lane_.number(), lane_.thread());
   return {};
@@ -122,9 +124,10 @@ void EngineLane::close() {
 
 // ---- driving -------------------------------------------------------------------------------------------------------
 
-void EngineLane::watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) {
+Status EngineLane::watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) {
   epoll_event event{.events = events, .data = {.ptr = &link}};
-  ::epoll_ctl(control_epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream.fd(), &event);
+  const int changed = ::epoll_ctl(control_epoll_.get(), first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, stream.fd(), &event);
+  return first && changed != 0 ? no_watch("a control connection", errno) : Status();
 }
 
 void EngineLane::unwatch_control(const ControlStream& stream) {

@@ -35,7 +35,7 @@ class EngineLane final : public SessionHost, private Domain {
   ~EngineLane() = default;
 
   // --- before it starts
-  /// False if there was no descriptor to be had.
+  /// False if there was no descriptor to be had, or no room to watch it.
   [[nodiscard]] bool valid() const noexcept { return control_epoll_ && queues_.valid() && lane_.valid(); }
   /// `owner`: whom sessions keep. `listener`: null, or whom this lane looks after, giving who connects to `take`.
   Status start(std::weak_ptr<void> owner, Listener* listener, std::function<void(UniqueFd)> take);
@@ -92,7 +92,7 @@ class EngineLane final : public SessionHost, private Domain {
   [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
     return transports_.probe_source(transport);
   }
-  void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
+  Status watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
   [[nodiscard]] Status admit_peer(const SessionImpl& session, const std::string& principal,
                                   CreditWindow::Limits& window) override;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system/no_watch.h"
 #include "datapath/session/control_socket.h"
 #include "fairlead/log.h"
 
@@ -26,14 +27,23 @@ Status Listener::open(const std::string& listen, int epoll) {
   socket_ = PrivateFd(std::move(*fd));
   address_ = socket_address(socket_.get(), false);
   epoll_ = epoll;
-  watch();
+  return watch();
+}
+
+Status Listener::watch() {
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
+    return no_watch(fmt::format("the socket at {}", address_), errno);
+  }
+  again_at_ = Clock::time_point::max();
   return {};
 }
 
-void Listener::watch() {
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event);
-  again_at_ = Clock::time_point::max();
+void Listener::look_again() {
+  const Status watched = watch();
+  if (watched.ok()) return;
+  log(LogLevel::kError, fmt::format("{}; trying again in {} s", watched.message(), kPause.count()));
+  again_at_ = Clock::now() + kPause;
 }
 
 void Listener::accept(std::size_t sessions, const std::function<void(UniqueFd)>& take) {

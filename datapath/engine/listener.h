@@ -26,11 +26,12 @@ class Listener {
   void accept(std::size_t sessions, const std::function<void(UniqueFd)>& take);
   /// Ends the time of looking away.
   void advance(Clock::time_point now) {
-    if (now >= again_at_) watch();
+    if (now >= again_at_) look_again();
   }
 
  private:
-  void watch();
+  Status watch();
+  void look_again();
 
   PrivateFd socket_;
   std::string address_;

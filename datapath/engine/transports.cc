@@ -1,8 +1,13 @@
 #include "datapath/engine/transports.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <span>
 #include <utility>
+
+#include "base/system/no_watch.h"
 
 namespace fairlead::datapath {
 
@@ -36,6 +41,10 @@ TransportStats Transports::stats_of(const OpenTransport& open) const {
 Result<Transports::Coming> Transports::prepare(const std::shared_ptr<Device>& device, const Offer& offer) {
   Result<std::unique_ptr<Endpoint>> endpoint = device->open_endpoint();
   if (!endpoint) return endpoint.error();
+  // Here, where it can be refused. It ends no sleep before the lane has adopted it, and polls it.
+  if (!lane_.reserve_watch((*endpoint)->wait_fd())) {
+    return no_watch(fmt::format("{} in lane {}", offer.name, number_), errno);
+  }
   const MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
   const Result<Registration> registration = device->register_memory(probe);
   if (!registration) return registration.error();
@@ -66,7 +75,7 @@ void Transports::begin_with(const std::function<double(std::string_view)>& weigh
 void Transports::adopt() {
   const std::lock_guard lock(counting_);
   for (Coming& each : std::exchange(coming_, {})) {
-    lane_.watch(each.transport.endpoint->wait_fd());
+    lane_.watch_reserved(each.transport.endpoint->wait_fd());
     probe_registrations_.push_back(each.registration);
     open_.push_back(std::move(each.transport));
   }

@@ -45,6 +45,11 @@ void relax() noexcept {
 #endif
 }
 
+bool change(const PrivateFd& epoll, int how, int fd, std::uint32_t events) noexcept {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  return ::epoll_ctl(epoll.get(), how, fd, &event) == 0;
+}
+
 }  // namespace
 
 Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::size_t number)
@@ -55,7 +60,7 @@ Lane::Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::s
       epoll_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
       kick_fd_(UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       patience_(kPatience) {
-  watch(kick_fd_.get());
+  if (valid() && !watch(kick_fd_.get())) epoll_.reset();
 }
 
 Lane::~Lane() { stop(); }
@@ -79,12 +84,10 @@ void Lane::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Lane::watch(int fd) {
-  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-}
-
-void Lane::unwatch(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+bool Lane::watch(int fd) noexcept { return change(epoll_, EPOLL_CTL_ADD, fd, EPOLLIN); }
+bool Lane::reserve_watch(int fd) noexcept { return change(epoll_, EPOLL_CTL_ADD, fd, 0); }
+void Lane::watch_reserved(int fd) noexcept { change(epoll_, EPOLL_CTL_MOD, fd, EPOLLIN); }
+void Lane::unwatch(int fd) noexcept { change(epoll_, EPOLL_CTL_DEL, fd, 0); }
 
 void Lane::submit(Submission& work) noexcept {
   if (may_drive() && try_acquire()) {

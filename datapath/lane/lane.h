@@ -63,7 +63,7 @@ class Lane {
   Lane(Domain& domain, Progress mode, std::chrono::microseconds spin, std::size_t number = 0);
   ~Lane();  // stop() must have been called
 
-  /// False: there were no descriptors for it, and nothing may be called.
+  /// False: there were no descriptors for it, or no room to watch them, and nothing may be called.
   [[nodiscard]] bool valid() const noexcept { return epoll_ && kick_fd_; }
   /// Of its engine's, from 0.
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
@@ -102,9 +102,12 @@ class Lane {
   [[nodiscard]] int begin_sleep(std::chrono::milliseconds& limit) noexcept;
   void end_sleep() noexcept;
 
-  /// Descriptors that end a sleep (level-triggered, readable).
-  void watch(int fd);
-  void unwatch(int fd);
+  /// Descriptors that end a sleep (level-triggered, readable). False: there is no room for it, and errno says why.
+  [[nodiscard]] bool watch(int fd) noexcept;
+  /// The same in two steps: the room is taken, where it can be refused, and from the second on sleeps end.
+  [[nodiscard]] bool reserve_watch(int fd) noexcept;
+  void watch_reserved(int fd) noexcept;
+  void unwatch(int fd) noexcept;
 
  private:
   /// In kThread mode only the lane's thread drives, as long as there is one.

@@ -39,11 +39,12 @@ void ControlLink::try_next() {
   while (const std::optional<std::size_t> next = dialer_.next(host_.now())) {
     const Place& place = dialer_.place(*next);
     Result<std::unique_ptr<ControlStream>> stream = host_.dial(place.address, place.port);
-    if (stream) {
-      Racer& racer = racing_.emplace_back(std::make_unique<ControlChannel>(std::move(*stream), true), *next);
-      host_.watch_control(racer.channel->stream(), *this, kConnecting, true);
+    Status begun = stream.status();
+    if (begun.ok()) begun = host_.watch_control(**stream, *this, kConnecting, true);
+    if (begun.ok()) {
+      racing_.emplace_back(std::make_unique<ControlChannel>(std::move(*stream), true), *next);
     } else {
-      dialer_.failed(*next, stream.error());
+      dialer_.failed(*next, begun);
     }
   }
   if (!racing_.empty() || !dialer_.is_over()) return;
@@ -99,8 +100,9 @@ void ControlLink::check_race() {
 
 std::unique_ptr<ControlChannel> ControlLink::release() {
   stop_racing();
-  if (channel_ != nullptr) host_.unwatch_control(channel_->stream());
+  if (watched_ != 0) host_.unwatch_control(channel_->stream());
   watched_ = 0;
+  unwatched_because_ = {};
   return std::move(channel_);
 }
 
@@ -116,8 +118,8 @@ void ControlLink::watch() {
   if (channel_->wants_read()) events |= EPOLLIN;
   if (channel_->wants_write()) events |= EPOLLOUT;
   if (events == watched_) return;
-  host_.watch_control(channel_->stream(), *this, events, watched_ == 0);
-  watched_ = events;
+  unwatched_because_ = host_.watch_control(channel_->stream(), *this, events, watched_ == 0);
+  if (unwatched_because_.ok()) watched_ = events;
 }
 
 // ---- what is said --------------------------------------------------------------------------------------------------
@@ -153,8 +155,8 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   if ((epoll_events & EPOLLOUT) != 0 || ended) sent = channel_->flush();
   watch();
   if (channel_ == nullptr) return;
-  Status got;
-  if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok()) {
+  Status got = unwatched_because_;
+  if (got.ok() && ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok())) {
     const std::uint64_t before = channel_->received();
     bool whole = false;
     got = channel_->read([&](const control::Frame& frame) {

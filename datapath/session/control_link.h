@@ -83,8 +83,11 @@ class ControlLink {
 
   /// What host().watch_control() asked for has come.
   void on_ready(std::uint32_t epoll_events);
-  /// Frames have arrived that the last on_ready() left for the next.
-  [[nodiscard]] bool pending() const noexcept { return channel_ != nullptr && channel_->pending(); }
+  /// on_ready() is to be called though nothing has come: it left frames for the next time, or the connection is not
+  /// watched.
+  [[nodiscard]] bool pending() const noexcept {
+    return channel_ != nullptr && (channel_->pending() || !unwatched_because_.ok());
+  }
   /// The next place, if those that are dialed have had their head start; the next attempt.
   void check_dialing(Clock::time_point now);
   /// The peer gave a sign of life on its path.
@@ -136,6 +139,7 @@ class ControlLink {
   std::optional<std::size_t> dialed_;  // active: the dialer's, of the connection
   std::unique_ptr<ControlChannel> channel_;
   std::uint32_t watched_ = 0;  // epoll events asked for
+  Status unwatched_because_;   // of a connection: the next on_ready() tries again, and else ends it
   bool overrun_ = false;
 
   bool keeps_ = false;

@@ -73,8 +73,8 @@ class SessionHost : public PathGround {
   /// Opens what the peer's offers ask for and our configuration allows, so that every candidate can be registered.
   virtual void open_for_peer(const std::vector<Offer>& theirs) = 0;
   [[nodiscard]] virtual std::vector<Offer> offers() const = 0;
-  /// Calls the link's on_ready() for these epoll events of its stream.
-  virtual void watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
+  /// Calls the link's on_ready() for these epoll events of its stream. Errors: of the `first` alone, no room.
+  virtual Status watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) = 0;
   virtual void unwatch_control(const ControlStream& stream) = 0;
   /// ok, or why a peer that has just said hello to us is turned away; `principal`: who it is. `window`: what it may
   /// have undelivered, which is made less where its principal has not so much left.

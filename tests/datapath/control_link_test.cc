@@ -66,6 +66,7 @@ class FakeHost final : public SessionHost, private Domain {
   std::deque<Result<Script*>> dials;  // what the addresses lead to, in order
   std::vector<std::string> dialed;
   Clock::time_point time{std::chrono::hours(1)};
+  Status may_watch;
   std::set<const ControlStream*> watched;
   std::uint32_t events = 0;
   EngineConfig settings;
@@ -90,9 +91,11 @@ class FakeHost final : public SessionHost, private Domain {
   void open_for_peer(const std::vector<Offer>&) override {}
   std::vector<Offer> offers() const override { return {}; }
   LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
-  void watch_control(const ControlStream& stream, ControlLink&, std::uint32_t wanted, bool first) override {
+  Status watch_control(const ControlStream& stream, ControlLink&, std::uint32_t wanted, bool first) override {
+    if (!may_watch.ok()) return may_watch;
     EXPECT_EQ(watched.insert(&stream).second, first);
     events = wanted;
+    return {};
   }
   void unwatch_control(const ControlStream& stream) override { EXPECT_EQ(watched.erase(&stream), 1U); }
   Status admit_peer(const SessionImpl&, const std::string&, CreditWindow::Limits&) override { return {}; }
@@ -179,6 +182,34 @@ TEST_F(ControlLinkTest, SaysOfEachAddressWhyItDidNotAnswer) {
   EXPECT_THAT(refused->message(), HasSubstr("a: connection refused; b: no route to host"));
   EXPECT_FALSE(link.exists());
   EXPECT_TRUE(host.watched.empty());
+}
+
+TEST_F(ControlLinkTest, WhatCannotBeWatchedIsNotDialed) {
+  host.may_watch = {Code::kResourceExhausted, "no room"};
+  host.dials = {&first, &second};
+  dial({"a", "b"});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused->message(), HasSubstr("a: no room; b: no room"));
+  EXPECT_FALSE(link.exists());
+}
+
+TEST_F(ControlLinkTest, AConnectionThatCannotBeWatchedIsTriedAgainAndThenLost) {
+  for (const bool later : {true, false}) {
+    host.may_watch = {Code::kResourceExhausted, "no room"};
+    link.adopt(std::make_unique<ControlChannel>(std::make_unique<ScriptedStream>(first), false));
+    EXPECT_TRUE(link.pending()) << "or nobody would look at it";
+    EXPECT_FALSE(lost) << "nobody is told in the middle of something";
+    if (later) host.may_watch = {};
+    first.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 3});
+    link.on_ready(EPOLLIN);
+    EXPECT_FALSE(link.pending());
+    EXPECT_EQ(host.watched.size(), later ? 1U : 0U);
+    EXPECT_EQ(heard.size(), 1U);
+    EXPECT_EQ(lost.has_value(), !later);
+    link.close();
+  }
+  EXPECT_EQ(lost->code(), Code::kResourceExhausted);
 }
 
 TEST_F(ControlLinkTest, TheFirstToAnswerIsTaken) {

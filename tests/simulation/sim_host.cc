@@ -96,14 +96,15 @@ datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexce
           probe_registrations_[transport].local};
 }
 
-void SimHost::watch_control(const datapath::ControlStream& stream, datapath::ControlLink& link, std::uint32_t events,
-                            bool) {
+Status SimHost::watch_control(const datapath::ControlStream& stream, datapath::ControlLink& link, std::uint32_t events,
+                              bool) {
   const auto at = std::ranges::find(watched_, &stream, &Watched::stream);
   if (at != watched_.end()) {
     at->events = events;
   } else {
     watched_.push_back({&stream, &link, events});
   }
+  return {};
 }
 
 void SimHost::die(const Status& why) {

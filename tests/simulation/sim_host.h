@@ -64,7 +64,7 @@ class SimHost final : public datapath::SessionHost,
   void open_for_peer(const std::vector<datapath::Offer>&) override {}
   std::vector<datapath::Offer> offers() const override;
   datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
-  void watch_control(const datapath::ControlStream&, datapath::ControlLink&, std::uint32_t events, bool) override;
+  Status watch_control(const datapath::ControlStream&, datapath::ControlLink&, std::uint32_t events, bool) override;
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
   }

@@ -6,13 +6,19 @@
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <functional>
 #include <set>
 #include <thread>
 
 #include "tcp_fallback/factory.h"
 #include "tcp_fallback/socket.h"
 #include "tests/readable.h"
+#include "tests/refused_call.h"
 #include "tests/tcp_fallback/raw_client.h"
 
 namespace fairlead::tcp_fallback {
@@ -25,6 +31,8 @@ using datapath::Path;
 using datapath::PathConfig;
 using datapath::PathRole;
 using testing::HasSubstr;
+
+constexpr int kSkipped = 77;
 
 struct Recorder : datapath::PathEvents {
   int ready = 0;
@@ -349,6 +357,56 @@ TEST_F(TcpEndpointTest, WhatArrivedBeforeTheEndIsDelivered) {
   client.close();
   EXPECT_TRUE(run([this] { return events_.down != Code::kOk; }));
   EXPECT_EQ(events_.messages, 1);
+}
+
+/// In a child: a path that was disarmed, one that dials, a stranger, and another endpoint, without room to watch more.
+/// 0: as it should be; else the number of what was not.
+int without_watches() {
+  auto device = TcpDevice::open({});
+  if (!device) return 1;
+  auto endpoint = TcpEndpoint::open(**device);
+  if (!endpoint) return 2;
+  Recorder events;
+  const auto open = [&](PathRole role) {
+    auto path = (*endpoint)->open_path({.role = role, .peer_host = "127.0.0.1", .local_host = "", .events = &events});
+    return path ? std::move(*path) : nullptr;
+  };
+  const auto run = [&](const std::function<bool()>& done) {
+    for (int turn = 0; turn < 20'000 && !done(); ++turn) {
+      if (!(*endpoint)->poll()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return done();
+  };
+  const auto names_the_limit = [](std::string_view words) {
+    return words.find("raise fs.epoll.max_user_watches") != std::string_view::npos;
+  };
+  const auto active = open(PathRole::kActive), passive = open(PathRole::kPassive), late = open(PathRole::kActive);
+  if (!passive->connect(active->local_description()).ok()) return 3;
+  if (!active->connect(passive->local_description()).ok()) return 4;
+  if (!run([&] { return events.ready == 2; })) return 5;
+  (*endpoint)->disarm();
+  if (!test::refuse_call(SYS_epoll_ctl, ENOSPC)) return kSkipped;
+
+  if ((*endpoint)->arm()) return 6;  // it would sleep, and not be woken
+  if (!run([&] { return events.down != Code::kOk; })) return 7;
+  if (events.down != Code::kResourceExhausted || !names_the_limit(events.reason)) return 8;
+  RawClient stranger((*endpoint)->port());
+  if (!run([&] { return (*endpoint)->refused_connections() == 1 && stranger.ended(); })) return 9;
+  const Status refused = late->connect(encode(Description{(*endpoint)->port(), random_token()}));
+  if (refused.code() != Code::kResourceExhausted || !names_the_limit(refused.message())) return 10;
+  const auto another = (*device)->open_endpoint();
+  return !another && names_the_limit(another.error().message()) ? 0 : 11;
+}
+
+TEST(TcpEndpointLimits, WhatCannotBeWatchedEndsAndNamesTheLimit) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(without_watches());
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(TcpEndpointTest, TheTokenWorksOnce) {

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/system/no_watch.h"
 #include "verbs/discovery/device_list.h"
 #include "verbs/transport/path.h"
 #include "verbs/transport/wr_id.h"
@@ -66,7 +67,7 @@ Status VerbsEndpoint::create_objects() {
     epoll_event event{};
     event.events = EPOLLIN;
     if (::epoll_ctl(wait_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
-      return {Code::kInternal, fmt::format("epoll_ctl: {}", std::strerror(errno))};
+      return no_watch(fmt::format("the events of {}", device_.source.name), errno);
     }
   }
   // For which softroce has a thread: it is to begin here, not on the CPU of a lane that is about to sleep.

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +18,7 @@
 #include <vector>
 
 #include "tests/readable.h"
+#include "tests/refused_call.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -84,6 +89,39 @@ TEST_F(LaneTest, WithoutDescriptorsItIsNotValid) {
   EXPECT_FALSE(lane.valid());
 }
 
+TEST_F(LaneTest, WithoutRoomToWatchItIsNotValid) {
+  constexpr int kSkipped = 77;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!test::refuse_call(SYS_epoll_ctl, ENOSPC)) ::_exit(kSkipped);
+    const Lane lane(driven, Progress::kApplication, microseconds(0));
+    ::_exit(lane.valid() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(LaneTest, WhatIsReservedEndsNoSleepUntilItIsWatched) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  const UniqueFd ready(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE(lane.reserve_watch(ready.get()));
+  EXPECT_FALSE(lane.watch(ready.get())) << "it is there already";
+  milliseconds limit = milliseconds::max();
+  const int fd = lane.begin_sleep(limit);
+  ASSERT_GE(fd, 0);
+  EXPECT_FALSE(readable(fd));
+  lane.watch_reserved(ready.get());
+  EXPECT_TRUE(readable(fd));
+  lane.unwatch(ready.get());
+  EXPECT_FALSE(readable(fd));
+  lane.end_sleep();
+  lane.stop();
+}
+
 TEST_F(LaneTest, WorkRunsAtOnceWhereNobodyDrives) {
   Lane lane(driven, Progress::kApplication, microseconds(0));
   std::thread::id ran;
@@ -125,7 +163,7 @@ TEST_F(LaneTest, ADeadlineEndsAWait) {
 TEST_F(LaneTest, ASleeperIsWokenByWorkByAKickAndByADescriptor) {
   Lane lane(driven, Progress::kApplication, microseconds(0));
   const UniqueFd ready(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  lane.watch(ready.get());
+  ASSERT_TRUE(lane.watch(ready.get()));
   const auto sleeps = [&lane](std::uint64_t before) {
     while (lane.sleeps() == before) std::this_thread::yield();
   };

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include "base/system/fork_mark.h"
+
 namespace fairlead {
 namespace {
 
@@ -23,10 +25,7 @@ Registry& registry() {
 void before_fork() { registry().mutex.lock(); }
 void in_parent() { registry().mutex.unlock(); }
 
-}  // namespace
-
-void PrivateFd::in_child() {
-  forks_.fetch_add(1, std::memory_order_relaxed);
+void in_child() {
   Registry& own = registry();
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : own.fds) {
@@ -40,8 +39,13 @@ void PrivateFd::in_child() {
   own.mutex.unlock();
 }
 
+}  // namespace
+
 void PrivateFd::watch_forks() {
-  static const int kHandlers = ::pthread_atfork(&before_fork, &in_parent, &in_child);
+  static const int kHandlers = [] {
+    static_cast<void>(ForkMark());  // its handler first, as it is called first in the child: later ones may ask
+    return ::pthread_atfork(&before_fork, &in_parent, &in_child);
+  }();
   static_cast<void>(kHandlers);
 }
 

@@ -3,8 +3,6 @@
 // close its copy of the device. Move-only. Threads: any.
 #pragma once
 
-#include <atomic>
-
 #include "base/unique_fd.h"
 
 namespace fairlead {
@@ -22,16 +20,10 @@ class PrivateFd {
   void reset() noexcept;
 
   /// Has fork() treat these descriptors as said above. Handlers that take locks under which descriptors are made must
-  /// be registered after this, for fork() calls the last one first.
+  /// be registered after this, for fork() calls the last one first. In the child they may ask a ForkMark.
   static void watch_forks();
-  /// How many forks lie behind this process since its ancestor first called watch_forks(): another number than before
-  /// means that this is a child.
-  [[nodiscard]] static unsigned forks() noexcept { return forks_.load(std::memory_order_relaxed); }
 
  private:
-  static void in_child();
-
-  static inline std::atomic<unsigned> forks_{0};
   UniqueFd fd_;
 };
 

@@ -80,7 +80,7 @@ Result<Discovery> Discovery::announce(const std::string& folder, std::string_vie
 }
 
 Discovery::~Discovery() {
-  if (lock_ && forks_ == PrivateFd::forks()) ::unlink(path_.c_str());
+  if (lock_ && fork_mark_.is_mine()) ::unlink(path_.c_str());
 }
 
 }  // namespace fairlead::metrics

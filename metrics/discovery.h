@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 #include "fairlead/status.h"
 
 namespace fairlead::metrics {
@@ -26,11 +27,10 @@ class Discovery {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
-  Discovery(std::string path, UniqueFd lock)
-      : path_(std::move(path)), lock_(std::move(lock)), forks_(PrivateFd::forks()) {}
+  Discovery(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
   PrivateFd lock_;  // of the file itself
-  unsigned forks_;
+  ForkMark fork_mark_;
 };
 
 }  // namespace fairlead::metrics

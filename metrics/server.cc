@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 #include "base/system/no_thread.h"
 #include "base/system/quiet_thread.h"
 #include "fairlead/config.h"
@@ -134,7 +135,7 @@ std::string name_of(int fd) {
 
 struct MetricsServer::Impl {
   PrivateFd listener, stop{UniqueFd(::eventfd(0, EFD_CLOEXEC))};
-  const unsigned forks = PrivateFd::forks();
+  const ForkMark fork_mark;
   Content content;
   std::vector<Connection> connections;  // oldest first
   std::thread thread;
@@ -182,7 +183,7 @@ struct MetricsServer::Impl {
 MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
 
 MetricsServer::~MetricsServer() {
-  if (impl_->forks != PrivateFd::forks()) {
+  if (!impl_->fork_mark.is_mine()) {
     // The parent's thread is not here, nor is what it was in the middle of: it all stays as it is.
     static_cast<void>(impl_.release());
     return;

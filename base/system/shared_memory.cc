@@ -11,8 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/private_fd.h"
-
 namespace fairlead {
 namespace {
 
@@ -59,25 +57,23 @@ Result<SharedMapping> SharedMapping::map(int descriptor, std::size_t bytes) {
   if (at == MAP_FAILED) return no_memory("map", bytes);
   ::madvise(at, bytes, MADV_DONTFORK);
   ::madvise(at, bytes, MADV_DONTDUMP);
-  PrivateFd::watch_forks();
   SharedMapping mapping;
   mapping.at_ = static_cast<std::byte*>(at);
   mapping.bytes_ = bytes;
-  mapping.forks_ = PrivateFd::forks();
   return mapping;
 }
 
 SharedMapping::SharedMapping(SharedMapping&& other) noexcept
-    : at_(std::exchange(other.at_, nullptr)), bytes_(other.bytes_), forks_(other.forks_) {}
+    : at_(std::exchange(other.at_, nullptr)), bytes_(other.bytes_), fork_mark_(other.fork_mark_) {}
 
 SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
   std::swap(at_, other.at_);
   std::swap(bytes_, other.bytes_);
-  std::swap(forks_, other.forks_);
+  std::swap(fork_mark_, other.fork_mark_);
   return *this;
 }
 
-bool SharedMapping::is_mine() const noexcept { return at_ != nullptr && forks_ == PrivateFd::forks(); }
+bool SharedMapping::is_mine() const noexcept { return at_ != nullptr && fork_mark_.is_mine(); }
 
 SharedMapping::~SharedMapping() {
   if (is_mine()) ::munmap(at_, bytes_);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "base/system/fork_mark.h"
 #include "base/unique_fd.h"
 #include "fairlead/status.h"
 
@@ -36,7 +37,7 @@ class SharedMapping {
  private:
   std::byte* at_ = nullptr;
   std::size_t bytes_ = 0;
-  unsigned forks_ = 0;
+  ForkMark fork_mark_;
 };
 
 }  // namespace fairlead

@@ -37,7 +37,7 @@ Status RegistrationCache::declare(std::span<std::byte> bytes, When when) {
 }
 
 Status RegistrationCache::withdraw(const std::byte* begin) {
-  if (fork_.inherited()) return usable();
+  if (!fork_mark_.is_mine()) return usable();
   const Range first = range_of({begin, 1});
   for (;;) {
     Entry* entry = nullptr;

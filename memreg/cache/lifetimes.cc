@@ -163,7 +163,7 @@ void RegistrationCache::evict_all() noexcept {
 }
 
 void RegistrationCache::trim() noexcept {
-  if (fork_.inherited()) return;
+  if (!fork_mark_.is_mine()) return;
   while (evict_one()) {
   }
   bury();

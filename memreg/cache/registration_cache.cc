@@ -30,7 +30,7 @@ RegistrationCache::RegistrationCache(CacheConfig config, RegisterHook hook)
     : config_(std::move(config)), hook_(std::move(hook)) {}
 
 RegistrationCache::~RegistrationCache() {
-  if (fork_.inherited()) {
+  if (!fork_mark_.is_mine()) {
     // The parent's threads are not here, nor is what they were in the middle of: it all stays as it is.
     static_cast<void>(sweeper_.release());
     static_cast<void>(new std::shared_ptr<Watcher>(std::move(watcher_)));
@@ -48,7 +48,7 @@ RegistrationCache::~RegistrationCache() {
 }
 
 void RegistrationCache::close() noexcept {
-  if (fork_.inherited() || closed_.exchange(true)) return;
+  if (!fork_mark_.is_mine() || closed_.exchange(true)) return;
   evict_all();
   bool more = true;
   while (more) {
@@ -100,7 +100,7 @@ Status RegistrationCache::begin_watching() {
 }
 
 Status RegistrationCache::usable() const {
-  if (fork_.inherited()) {
+  if (!fork_mark_.is_mine()) {
     return {Code::kUnavailable, "this registration cache is that of the process from which this one was forked"};
   }
   if (closed_.load(std::memory_order_relaxed)) return {Code::kUnavailable, "the registration cache is closed"};
@@ -127,7 +127,7 @@ CacheStats RegistrationCache::stats() const {
 // ---- what is there
 
 Result<Lease> RegistrationCache::find(std::span<std::byte> bytes) {
-  if (!fork_.inherited() && !closed_.load(std::memory_order_relaxed)) {
+  if (fork_mark_.is_mine() && !closed_.load(std::memory_order_relaxed)) {
     if (Entry* entry = take_declared(range_of(bytes))) return Lease(*this, *entry);
   }
   if (Status fine = check(bytes); !fine.ok()) return fine;
@@ -158,7 +158,7 @@ Entry* RegistrationCache::take_cached(Range pages) noexcept {
 }
 
 void RegistrationCache::release(Entry& entry) noexcept {
-  if (fork_.inherited()) return;
+  if (!fork_mark_.is_mine()) return;
   bool dead = false;
   {
     const std::lock_guard lock(lock_);

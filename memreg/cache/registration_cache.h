@@ -34,9 +34,9 @@
 #include <vector>
 
 #include "base/spin_lock.h"
+#include "base/system/fork_mark.h"
 #include "fairlead/status.h"
 #include "memreg/cache/entry.h"
-#include "memreg/cache/fork_mark.h"
 #include "memreg/cache/mappings.h"
 #include "memreg/cache/watcher.h"
 
@@ -203,7 +203,7 @@ class RegistrationCache final : private Watcher::Listener {
 
   const CacheConfig config_;
   const RegisterHook hook_;
-  const ForkMark fork_;
+  const ForkMark fork_mark_;
   std::atomic<bool> closed_{false};
 
   std::atomic<bool> watches_{false};

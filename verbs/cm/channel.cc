@@ -22,10 +22,7 @@ std::condition_variable& acknowledged() noexcept {
   return condition;
 }
 
-Channel::Channel()
-    : rdma_event_channel{}, descriptor_(UniqueFd(::eventfd(0, EFD_CLOEXEC))), forks_(PrivateFd::forks()) {
-  fd = descriptor_.get();
-}
+Channel::Channel() : rdma_event_channel{}, descriptor_(UniqueFd(::eventfd(0, EFD_CLOEXEC))) { fd = descriptor_.get(); }
 
 Channel::~Channel() {
   for (EventRecord* record : records_) delete record;

@@ -19,6 +19,7 @@
 #include <mutex>
 
 #include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 
 namespace fairlead::cm {
 
@@ -50,7 +51,7 @@ class Channel final : public rdma_event_channel {
 
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(descriptor_); }
   /// False in a forked child.
-  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
+  [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   /// Deletes the channel; but one that a thread waits in stays, with its descriptor, for that thread.
   static void destroy(Channel* channel);
 
@@ -69,7 +70,7 @@ class Channel final : public rdma_event_channel {
   void set_readable(bool readable) noexcept;
 
   PrivateFd descriptor_;
-  const unsigned forks_;
+  const ForkMark fork_mark_;
   bool readable_ = false;
   std::size_t waiting_ = 0;  // threads in take()
   std::deque<EventRecord*> records_;

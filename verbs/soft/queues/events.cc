@@ -11,7 +11,7 @@
 namespace fairlead::soft {
 
 template <typename Event>
-EventQueue<Event>::EventQueue() : fd_(UniqueFd(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC))), forks_(PrivateFd::forks()) {
+EventQueue<Event>::EventQueue() : fd_(UniqueFd(::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC))) {
   if (!fd_) throw std::system_error(errno, std::generic_category(), "no descriptor for events");
 }
 

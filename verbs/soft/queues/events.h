@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 
 namespace fairlead::soft {
 
@@ -22,7 +23,7 @@ class EventQueue {
   EventQueue();
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   /// False in a forked child: it must wait neither for an acknowledgement nor for a lock, whose thread is the parent's.
-  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
+  [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   void push(const Event& event);
   /// Waits unless the descriptor is non-blocking; false with errno set, in a child ENODEV. Calls taken(event) before
   /// remove_if can run, so that an object counts its delivered events before it may be destroyed.
@@ -53,7 +54,7 @@ class EventQueue {
   [[nodiscard]] bool uncount_one() noexcept;
 
   PrivateFd fd_;
-  const unsigned forks_;
+  const ForkMark fork_mark_;
   std::mutex mutex_;
   std::deque<Event> events_;
 };

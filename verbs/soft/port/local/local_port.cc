@@ -55,7 +55,7 @@ std::unique_ptr<PacketPort> LocalPort::around(std::unique_ptr<PacketPort> inner,
 }
 
 LocalPort::LocalPort(std::unique_ptr<PacketPort> inner, const Party& self, const LocalOptions& options)
-    : PortDecorator(std::move(inner)), self_(self), options_(options), forks_(PrivateFd::forks()) {}
+    : PortDecorator(std::move(inner)), self_(self), options_(options) {}
 
 LocalPort::~LocalPort() {
   if (listener_ && is_mine()) ::unlink(name_.c_str());

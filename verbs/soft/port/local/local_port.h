@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/system/fork_mark.h"
 #include "verbs/soft/observe/counters.h"
 #include "verbs/soft/port/local/link.h"
 #include "verbs/soft/port/port_decorator.h"
@@ -74,7 +75,7 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   [[nodiscard]] Status listen();
   [[nodiscard]] bool watch(int fd) noexcept;
-  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
+  [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   [[nodiscard]] bool has_destination(const Route& route, bool makes) noexcept;
   [[nodiscard]] bool is_met(const Gid& gid) const noexcept;
   [[nodiscard]] Link* link_for(const Route& route, std::uint8_t place, bool makes = true) noexcept;
@@ -93,7 +94,7 @@ class LocalPort final : public PortDecorator, private References, private Urgent
 
   const Party self_;
   const LocalOptions options_;
-  const unsigned forks_;
+  const ForkMark fork_mark_;
   std::string place_, name_;
   PrivateFd events_;  // epoll
   PrivateFd listener_;

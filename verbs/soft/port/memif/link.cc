@@ -73,12 +73,10 @@ bool is_file(const std::string& socket) noexcept {
 Link::Link(const LinkSettings& settings)
     : settings_(settings),
       name_(fmt::format("memif,socket={}", settings.socket)),
-      forks_(PrivateFd::forks()),
       events_(UniqueFd(::epoll_create1(EPOLL_CLOEXEC))),
       alarm_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {}
 
 Result<std::unique_ptr<Link>> Link::open(const LinkSettings& settings) {
-  PrivateFd::watch_forks();
   const std::size_t most = sizeof(sockaddr_un::sun_path) - 1;
   if (settings.socket.empty() || settings.socket.size() > most) {
     return {Code::kInvalidArgument, fmt::format("packet_io memif: socket= takes a name of 1 to {} bytes, '{}' has {}",

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 #include "fairlead/status.h"
 #include "verbs/soft/port/memif/handshake.h"
 
@@ -58,7 +59,7 @@ class Link {
  private:
   explicit Link(const LinkSettings& settings);
   [[nodiscard]] Status listen();
-  [[nodiscard]] bool is_mine() const noexcept { return forks_ == PrivateFd::forks(); }
+  [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   [[nodiscard]] bool watch(int fd, std::uint32_t how) noexcept;
   void accept() noexcept;
   void dial() noexcept;
@@ -69,7 +70,7 @@ class Link {
 
   const LinkSettings settings_;
   const std::string name_;  // for messages
-  const unsigned forks_;
+  const ForkMark fork_mark_;
   PrivateFd events_;  // epoll
   UniqueFd alarm_;
   PrivateFd listener_;

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::uint8_t kMostMessages = 64;
 
-/// The peer takes them, as far as is known, and is not just being tried.
-bool peer_takes(SendState& s) noexcept {
+/// As far as is known; `begun`: into the bundle that the peer is being tried with.
+bool peer_takes(SendState& s, bool begun) noexcept {
   if (s.bundles == SendState::Bundles::kTried && !s.una.before(s.bundle_end)) s.bundles = SendState::Bundles::kTaken;
-  return s.bundles == SendState::Bundles::kTaken || s.bundles == SendState::Bundles::kUntried;
+  return s.bundles != SendState::Bundles::kTried || begun;
 }
 
 /// A message by itself becomes the first of a bundle.
@@ -49,7 +49,7 @@ Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const Opco
   std::byte* const bytes = static_cast<std::byte*>(batch.iovs(*last)[0].iov_base);
   const Psn first(load32(bytes + 8));
   const std::size_t begins = last->messages == 1 ? BundledHead::kBytes : 0, adds = bundled_bytes(info, wqe.length);
-  if (first + last->messages != wqe.first || !batch.may_grow(begins + adds) || !peer_takes(qp.send) ||
+  if (first + last->messages != wqe.first || !batch.may_grow(begins + adds) || !peer_takes(qp.send, begins == 0) ||
       last->size - Bth::kBytes - kIcrcBytes + begins + adds > qp.mtu)
     return Joining::kNoBundle;
 

@@ -280,7 +280,7 @@ void Outbox::end_all(Code code, const std::string& reason) {
 bool Outbox::requeue() {
   if (!holding_ || sequenced_in_flight_ != 0) return false;
   const bool with_data = !lost_.empty();  // of writes that carried notifications, turned away with them
-  if (with_data) take_lost(0);
+  if (with_data) take_lost(0, false);
   requeue_messages(undelivered_.empty() ? window_.next() : undelivered_.front().sequence);
   if (with_data) rebuild_data_queue();
   return true;
@@ -346,13 +346,13 @@ void Outbox::fenced(std::uint8_t rail) {
 }
 
 /// What was lost with the path cannot land any more, and is to be posted again.
-void Outbox::take_lost(std::uint8_t rail) {
+void Outbox::take_lost(std::uint8_t rail, bool by_path) {
   for (const DataPart& lost : lost_) {
     if (lost.rail != rail) continue;
     TransferImpl& t = *lost.transfer;
     --t.lost;
     if (t.done_bytes == t.data_bytes()) continue;  // placed all the same, as its notification says
-    if (t.again.empty()) replayed.add();
+    if (by_path && t.again.empty()) replayed.add();
     t.post_again(lost.part);
   }
   std::erase_if(lost_, [rail](const DataPart& lost) { return lost.rail == rail; });

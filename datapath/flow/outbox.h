@@ -200,7 +200,7 @@ class Outbox {
     return transfer.is_outcome ? outcomes_ : message_queue_;
   }
   void requeue_messages(std::uint64_t next_sequence);
-  void take_lost(std::uint8_t rail);
+  void take_lost(std::uint8_t rail, bool by_path = true);
   void rebuild_data_queue();
 
   // outbox_build.cc, outbox_data.cc

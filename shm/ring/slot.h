@@ -23,8 +23,8 @@
 // A request has ended well once the answering end's count of ended requests has passed it, unless a refusal came
 // before. A flag "lost" says that the source of a write is gone on the writer's side: it counts as refused, with
 // kDataLoss. The last slot of a write, and no other, may have the flag "notifies": then its last 4 bytes are a value
-// that is delivered once the write is placed, and `word` is as a message's. Like a message it is turned away, as a
-// whole, behind a write that was refused.
+// that is delivered once the write is placed, and `word` is as a message's. Like a message it is turned away behind
+// a write that was refused; what came of it in slots before is placed then.
 #pragma once
 
 #include <atomic>

@@ -52,7 +52,7 @@ bool may_be_early(const Qp& qp, const Packet& packet, std::int32_t ahead) noexce
 
 // Of RC. A repeated READ or atomic may lie behind all that a long READ answers, so what is remembered decides there.
 bool in_window(const Qp& qp, const Packet& packet) noexcept {
-  if (!packet.info->request()) {
+  if (!packet.info->request() && packet.info->kind != PacketKind::kBundle) {
     const bool answers = packet.bth.psn.since(qp.send.una) > -kFarthest && packet.bth.psn.before(qp.send.sent_end);
     return answers || !qp.requests();
   }
@@ -92,7 +92,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw, packet)) return counters.drop_icrc.add();
   const bool bundle = packet.info->kind == PacketKind::kBundle;
-  if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !bundle && !in_window(*qp, packet))
+  if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !in_window(*qp, packet))
     return counters.drop_bogus.add();
   if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
   if (notification) return on_congestion_notification(*qp);
@@ -111,6 +111,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
 }
 
 void Domain::receive_bundle(Qp& qp, const Packet& bundle) noexcept {
+  if (!bundle.bth.kin || bundle.payload.size() > qp.mtu) return counters.drop_malformed.add();
   Unbundling messages(bundle);
   Packet message;
   while (messages.next(message)) {

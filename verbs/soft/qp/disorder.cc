@@ -43,7 +43,7 @@ Disorder::Fate Disorder::keep(PacketStore& store, Psn expected, const Packet& pa
   kept->size = head + rest + kIcrcBytes;
   kept->psn = psn;
   kept->packets = packets;
-  ++arrivals_;
+  arrivals_ += packet.joined ? 0 : 1;
   if (behind != nullptr) {  // in a gap, the rest of which is as old
     filled(*behind, psn, now);
     kept->gap_since = behind->gap_since;

@@ -10,13 +10,8 @@
 namespace fairlead::soft::requester {
 namespace {
 
-constexpr std::uint8_t kMostMessages = 64;
-
 /// As far as is known; `begun`: into the bundle that the peer is being tried with.
-bool peer_takes(SendState& s, bool begun) noexcept {
-  if (s.bundles == SendState::Bundles::kTried && !s.una.before(s.bundle_end)) s.bundles = SendState::Bundles::kTaken;
-  return s.bundles != SendState::Bundles::kTried || begun;
-}
+bool peer_takes(const SendState& s, bool begun) noexcept { return s.bundles != SendState::Bundles::kTried || begun; }
 
 /// A message by itself becomes the first of a bundle.
 void begin_bundle(TxBatch& batch, TxPacket& packet, std::byte* bytes) noexcept {
@@ -45,7 +40,7 @@ bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noe
 Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept {
   TxBatch& batch = qp.port->batch;
   TxPacket* const last = batch.last_to(qp.route);
-  if (last == nullptr || last->messages == 0 || last->messages == kMostMessages) return Joining::kNoBundle;
+  if (last == nullptr || last->messages == 0 || last->messages == kMostBundled) return Joining::kNoBundle;
   std::byte* const bytes = static_cast<std::byte*>(batch.iovs(*last)[0].iov_base);
   const Psn first(load32(bytes + 8));
   const std::size_t begins = last->messages == 1 ? BundledHead::kBytes : 0, adds = bundled_bytes(info, wqe.length);
@@ -67,8 +62,13 @@ Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const Opco
   ++last->messages;
   if (qp.send.bundles == SendState::Bundles::kUntried) qp.send.bundles = SendState::Bundles::kTried;
   if (qp.send.bundles == SendState::Bundles::kTried) qp.send.bundle_end = wqe.first + 1;
-  count_sent(qp, adds);
+  count_joined(qp, begins + adds);
   return Joining::kJoined;
+}
+
+void on_acknowledged(SendState& state) noexcept {
+  const bool taken = state.bundles == SendState::Bundles::kTried && !state.una.before(state.bundle_end);
+  if (taken) state.bundles = SendState::Bundles::kTaken;
 }
 
 void on_repeat(SendState& state, Psn psn) noexcept {

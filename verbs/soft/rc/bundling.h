@@ -1,8 +1,8 @@
 // The sending of bundles (wire/bundle.h): a small message joins the packet of the one before it, if that has not left.
 //
 // Nothing waits for company: what is posted together leaves together. What is sent again goes by itself, and the first
-// bundle of a queue pair shows whether the peer takes any: until it is acknowledged there is no second, and if it has to be
-// sent again there will be none. Threads: under the domain's lock.
+// bundle of a queue pair shows whether the peer takes any: until it is acknowledged there is no second, and if it has
+// to be sent again there will be none. Threads: under the domain's lock.
 #pragma once
 
 #include "verbs/soft/qp/qp.h"
@@ -17,6 +17,8 @@ enum class Joining { kJoined, kNoBundle, kGone };  // gone: its payload, as add_
 /// Puts it behind the last packet of the port's batch, if that is of the queue pair's messages before it.
 [[nodiscard]] Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept;
 
+/// More of what was sent is acknowledged.
+void on_acknowledged(SendState& state) noexcept;
 /// A packet that was sent before is sent again.
 void on_repeat(SendState& state, Psn psn) noexcept;
 

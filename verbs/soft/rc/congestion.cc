@@ -53,4 +53,8 @@ void count_sent(Qp& qp, std::size_t bytes) noexcept {
   if (qp.congestion) qp.congestion->reaction.on_sent(bytes + kFrameBytes, qp.domain.now());
 }
 
+void count_joined(Qp& qp, std::size_t bytes) noexcept {
+  if (qp.congestion) qp.congestion->reaction.on_sent(bytes, qp.domain.now());
+}
+
 }  // namespace fairlead::soft

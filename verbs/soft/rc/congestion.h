@@ -20,5 +20,7 @@ void on_congestion_notification(Qp& qp) noexcept;
 [[nodiscard]] bool port_has_room(Qp& qp) noexcept;
 /// A packet of so many bytes, BTH to ICRC, was handed to the port.
 void count_sent(Qp& qp, std::size_t bytes) noexcept;
+/// The same of what is in the frame of another.
+void count_joined(Qp& qp, std::size_t bytes) noexcept;
 
 }  // namespace fairlead::soft

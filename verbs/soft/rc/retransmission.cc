@@ -5,6 +5,7 @@
 
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/bundling.h"
 #include "verbs/soft/rc/completer.h"
 
 namespace fairlead::soft::retransmission {
@@ -81,6 +82,7 @@ void progressed(Qp& qp) noexcept {
     s.lull_at = now;
   }
   s.progress_at = now;
+  requester::on_acknowledged(s);
   if (s.idle_since != 0) s.idle_since = s.progress_at;
   s.retries = s.rnr_retries = 0;
   s.probing = s.implied_nak = s.repair_waits = false;

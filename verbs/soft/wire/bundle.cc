@@ -24,7 +24,7 @@ bool may_be_bundled(const OpcodeInfo& info) noexcept {
 bool Unbundling::next(Packet& message) noexcept {
   if (left_.empty() || malformed_) return false;
   malformed_ = true;
-  if (left_.size() < BundledHead::kBytes) return false;
+  if (left_.size() < BundledHead::kBytes || taken_ == kMostBundled) return false;
   const BundledHead head = BundledHead::decode(left_.data());
   const OpcodeInfo& info = opcode_info(head.opcode);
   const std::size_t bytes = bundled_bytes(info, head.payload);
@@ -44,6 +44,7 @@ bool Unbundling::next(Packet& message) noexcept {
   decode_headers(message);
   message.payload = left_.subspan(BundledHead::kBytes + behind, head.payload);
   message.source = nullptr;
+  message.joined = taken_++ != 0;
   left_ = left_.subspan(bytes);
   psn_ = psn_ + 1;
   return true;

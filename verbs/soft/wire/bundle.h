@@ -4,7 +4,8 @@
 //   BTH: opcode 0xd2, the PSN of the first | then for each, which has the next PSN:
 //   u8 opcode | u8 1: solicited | u16 bytes of payload | that opcode's headers behind a BTH | payload | to 4 bytes
 //
-// Each is the only packet of a SEND or a WRITE, with an immediate or without. What the BTH asks for is for the last one.
+// Each is the only packet of a SEND or a WRITE, with an immediate or without. What the BTH asks for is for the last
+// one.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +31,15 @@ struct BundledHead {
   return BundledHead::kBytes + info.header_bytes - Bth::kBytes + (payload + 3) / 4 * 4;
 }
 
+inline constexpr std::uint8_t kMostBundled = 64;  // messages
+
 [[nodiscard]] bool may_be_bundled(const OpcodeInfo& info) noexcept;
 
 /// Takes a bundle apart, which parse() has taken.
 class Unbundling {
  public:
   /// `bundle` outlives it.
-  explicit Unbundling(const Packet& bundle) noexcept
-      : bth_(bundle.bth), left_(bundle.payload), psn_(bundle.bth.psn) {}
+  explicit Unbundling(const Packet& bundle) noexcept : bth_(bundle.bth), left_(bundle.payload), psn_(bundle.bth.psn) {}
 
   /// The next message, as if it had come by itself. False: there is none, or what comes is none (malformed()).
   [[nodiscard]] bool next(Packet& message) noexcept;
@@ -47,6 +49,7 @@ class Unbundling {
   const Bth bth_;
   std::span<const std::byte> left_;
   Psn psn_;
+  std::uint8_t taken_ = 0;
   bool malformed_ = false;
 };
 

@@ -35,6 +35,7 @@ struct Packet {
   std::uint32_t invalidate_rkey = 0;
   std::uint32_t missing = 0;  // packets
   CarriedAck carried_ack;
+  bool joined = false;                 // it came in one packet with the message before it (bundle.h)
   std::span<const std::byte> payload;  // without padding
   PayloadSource* source = nullptr;     // not null: the payload is there, of as many bytes, and no byte of it here
 };

@@ -41,7 +41,8 @@ int post(Endpoint& from, std::span<const Small> messages, const Endpoint& to) {
 /// A device whose peer, the test, has shown that it is of its kind.
 struct Kin : RawPeer {
   explicit Kin(bool kin = true) {
-    for (std::size_t i = 0; i < device->buffer.size(); ++i) device->buffer[i] = static_cast<std::uint8_t>(i / kPitch + 1);
+    for (std::size_t i = 0; i < device->buffer.size(); ++i)
+      device->buffer[i] = static_cast<std::uint8_t>(i / kPitch + 1);
     EXPECT_EQ(device->post(IBV_WR_RDMA_WRITE, 99, 0, 8, device.get(), 0), 0);
     EXPECT_EQ(receive().size(), 1U);
     acknowledge(1, kin);
@@ -238,9 +239,9 @@ TEST(Bundle, OfWhatCannotBeInItIsDroppedFromThereOn) {
     EXPECT_EQ(peer.device->buffer[100], 0);
     EXPECT_EQ(peer.device->counter("drop_malformed"), 1U);
   };
-  for (const Opcode opcode : {Opcode::kWriteFirst, Opcode::kReadRequest, Opcode::kFetchAdd, Opcode::kBundle,
-                              Opcode::kAcknowledge, Opcode::kUdSendOnly, Opcode::kSendOnlyInvalidate,
-                              carrying(Opcode::kWriteOnly), for_uc(Opcode::kWriteOnly)}) {
+  for (const Opcode opcode :
+       {Opcode::kWriteFirst, Opcode::kReadRequest, Opcode::kFetchAdd, Opcode::kBundle, Opcode::kAcknowledge,
+        Opcode::kUdSendOnly, Opcode::kSendOnlyInvalidate, carrying(Opcode::kWriteOnly), for_uc(Opcode::kWriteOnly)}) {
     SCOPED_TRACE(static_cast<unsigned>(opcode));
     drops([opcode](RawPeer& peer, Made& made) { made.add(opcode, 8, 1, peer.target(100, 8)); });
   }
@@ -250,6 +251,52 @@ TEST(Bundle, OfWhatCannotBeInItIsDroppedFromThereOn) {
     BundledHead{static_cast<std::uint8_t>(Opcode::kWriteOnly), false, 9}.encode(&made.bytes[at]);
   });
   drops([](RawPeer&, Made& made) { made.bytes.resize(made.bytes.size() + 4); });
+}
+
+TEST(Bundle, IsOnePathMtuLongAtMostHasSoManyMessagesAndIsOfOurKind) {
+  const auto drops = [](std::size_t length, std::size_t messages, bool kin, std::size_t taken) {
+    RawPeer peer;
+    Made made;
+    for (std::size_t i = 0; i < messages; ++i)
+      made.add(Opcode::kWriteOnly, length, 1, peer.target(i * 256, static_cast<std::uint32_t>(length)));
+    peer.send({.opcode = Opcode::kBundle, .psn = peer.psn, .payload = made.bytes, .kin = kin});
+    EXPECT_EQ(peer.device->counter("drop_malformed"), 1U);
+    for (std::size_t i = 0; i < messages && length != 0; ++i) EXPECT_EQ(peer.device->buffer[i * 256], 0) << i;
+    EXPECT_EQ(peer.device->counter("rdma_recvs"), taken);
+  };
+  drops(192, 5, true, 0);  // 1060 bytes
+  drops(8, 2, false, 0);
+  RawPeer peer;
+  Made made;
+  for (std::size_t i = 0; i <= kMostBundled; ++i) made.add(Opcode::kSendOnly, 0, 0);
+  for (std::uint64_t i = 0; i <= kMostBundled; ++i) ASSERT_EQ(peer.device->post_recv(i, 0, 8), 0);
+  peer.send({.opcode = Opcode::kBundle, .psn = peer.psn, .payload = made.bytes, .kin = true});
+  EXPECT_EQ(peer.device->counter("drop_malformed"), 1U);
+  for (int i = 0; i < 8; ++i) peer.device->poll();
+  EXPECT_EQ(peer.device->done.size(), std::size_t{kMostBundled});
+}
+
+TEST(Bundle, FarFromWhatIsExpectedIsDropped) {
+  RawPeer peer;
+  Made made;
+  made.add(Opcode::kWriteOnly, 8, 1, peer.target(0, 8));
+  peer.send({.opcode = Opcode::kBundle, .psn = peer.psn + (1U << 20), .payload = made.bytes, .kin = true});
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 1U);
+}
+
+TEST(Bundle, ThatOvertookAPacketIsOnePacketBehindAGap) {
+  RawPeer peer;
+  peer.send({.opcode = Opcode::kWriteOnly,
+             .psn = peer.psn,
+             .payload = RawPeer::payload(8, 9),
+             .reth = peer.target(0, 8),
+             .kin = true});
+  peer.expect_answer(Syndrome::kAck, peer.psn);
+  Made made;
+  for (std::size_t i = 0; i < 8; ++i) made.add(Opcode::kWriteOnly, 8, 1, peer.target(1000, 8));
+  peer.send({.opcode = Opcode::kBundle, .psn = peer.psn + 2, .payload = made.bytes, .kin = true});
+  EXPECT_TRUE(peer.receive().empty()) << "it is not said at once that something is missing";
+  EXPECT_FALSE(peer.receive_after(kMillisecond).empty());
 }
 
 TEST(Bundle, WithoutAReceiveBufferWaitsWhereThatIsMissing) {
@@ -268,8 +315,9 @@ TEST(Bundle, WithoutAReceiveBufferWaitsWhereThatIsMissing) {
 }
 
 TEST(Bundle, OverBadNetworksEachMessageArrivesOnceAndInOrder) {
-  for (const FaultConfig& faults : {FaultConfig{.drop = 0.05, .seed = 3}, FaultConfig{.reorder = 0.1, .seed = 4},
-                                    FaultConfig{.duplicate = 0.2, .seed = 5}, FaultConfig{.corrupt = 0.05, .seed = 6}}) {
+  for (const FaultConfig& faults :
+       {FaultConfig{.drop = 0.05, .seed = 3}, FaultConfig{.reorder = 0.1, .seed = 4},
+        FaultConfig{.duplicate = 0.2, .seed = 5}, FaultConfig{.corrupt = 0.05, .seed = 6}}) {
     Simulation simulation(faults, faults);
     connect(*simulation.a, *simulation.b);
     Endpoint &a = *simulation.a, &b = *simulation.b;

@@ -1,5 +1,6 @@
 #include "transport/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -44,6 +45,8 @@ PrivateFd Acceptor::accept_one() noexcept {
 int Acceptor::pause_if_full(Nanos now) noexcept {
   const int error = errno;
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return 0;
+  pollfd came{listening_.get(), POLLIN, 0};
+  if (::poll(&came, 1, 0) == 0) return 0;  // accept4 looks for a descriptor before it looks who is there
   unwatch(listening_.get());
   paused_until_ = now + kPause;
   return error;

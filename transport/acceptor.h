@@ -1,8 +1,8 @@
 // A socket that listens, and those who came to it and have not said who they are: their owner sleeps on one descriptor
 // over all of them.
 //
-// Where there are no descriptors left nobody is accepted for 100 ms; the socket would stay readable meanwhile, and who
-// sleeps on wait_fd() would spin. Nor for another 100 ms where there is no room to watch it again.
+// Where somebody came and there are no descriptors left nobody is accepted for 100 ms; the socket would stay readable
+// meanwhile, and who sleeps on wait_fd() would spin. Nor for another 100 ms where there is no room to watch it again.
 // Threads: one at a time. fork(): as PrivateFd.
 #pragma once
 
@@ -22,8 +22,8 @@ class Acceptor {
   [[nodiscard]] int listening() const noexcept { return listening_.get(); }
   /// Readable while somebody has come, or said something; for poll and epoll.
   [[nodiscard]] int wait_fd() const noexcept { return watch_.get(); }
-  /// Who came next, not watched yet. Nothing: nobody, or not now. `cannot(errno)`: there are no descriptors, which is
-  /// so until paused_until().
+  /// Who came next, not watched yet. Nothing: nobody, or not now. `cannot(errno)`: there are no descriptors for who
+  /// came, which is so until paused_until().
   template <typename Cannot>
   [[nodiscard]] std::optional<PrivateFd> accept(Nanos now, Cannot cannot) noexcept {
     if (!may_accept(now)) return std::nullopt;
@@ -41,7 +41,7 @@ class Acceptor {
  private:
   [[nodiscard]] bool may_accept(Nanos now) noexcept;
   [[nodiscard]] PrivateFd accept_one() noexcept;
-  /// After accept_one() gave none: the error, or 0.
+  /// After accept_one() gave none: the error, or 0: nobody is kept waiting.
   [[nodiscard]] int pause_if_full(Nanos now) noexcept;
 
   PrivateFd listening_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <utility>
 
 #include "base/system/affinity.h"
@@ -140,19 +141,25 @@ Result<std::unique_ptr<ControlStream>> EngineLane::dial(const std::string& numer
   return make_control_stream(std::move(*fd));
 }
 
+/// A turn for each connection, and no more than one. Who left frames the last time and is not told of now comes first.
 void EngineLane::poll_control() {
   epoll_event events[32];
   const int n = ::epoll_wait(control_epoll_.get(), events, 32, 0);
-  for (int i = 0; i < n; ++i) {
-    if (events[i].data.ptr == nullptr) {
-      listener_->accept(live_.size(), take_);
-    } else {
-      // Sessions leave live_ only between rounds, so the pointer is good.
-      static_cast<ControlLink*>(events[i].data.ptr)->on_ready(events[i].events);
-    }
-  }
+  const std::span<const epoll_event> told_of(events, static_cast<std::size_t>(std::max(n, 0)));
   for (std::size_t s = 0; s < live_.size(); ++s) {
-    if (live_[s]->link().pending()) live_[s]->link().on_ready(EPOLLIN);
+    ControlLink& link = live_[s]->link();
+    const auto is_its = [&link](const epoll_event& event) { return event.data.ptr == &link; };
+    if (link.pending() && std::ranges::none_of(told_of, is_its)) link.on_ready(EPOLLIN);
+  }
+  for (const epoll_event& event : told_of) {
+    if (event.data.ptr == nullptr) {
+      listener_->accept(live_.size(), take_);
+      continue;
+    }
+    // Sessions leave live_ only between rounds, so the pointer is good.
+    auto& link = *static_cast<ControlLink*>(event.data.ptr);
+    const std::uint32_t rest = link.pending() ? std::uint32_t{EPOLLIN} : 0;
+    link.on_ready(event.events | rest);
   }
 }
 

@@ -21,6 +21,8 @@ std::optional<Digest> Greeting::digest(Says who, const std::string& name) const 
 // ---- the end that connects
 
 void Greeting::introduce(control::Hello& hello, std::string nonce) {
+  nonce_of_accepting_.clear();  // another's, who was left
+  principal_.clear();
   if (own_.empty()) return;
   nonce_of_connecting_ = std::move(nonce);
   hello.principal = own_;

@@ -34,7 +34,7 @@ class Greeting {
       : known_(known), own_(std::move(own)), anonymous_(anonymous) {}
 
   // --- the end that connects
-  /// Completes its hello.
+  /// Completes its hello. Whom it greeted before, at another of the peer's places, is forgotten.
   void introduce(control::Hello& hello, std::string nonce);
   Result<control::Proof> answer(const control::Challenge& challenge);
   /// ok: the accepting end has the key too, or none was to be shown.

@@ -190,7 +190,7 @@ void SessionImpl::advance(Clock::time_point now) {
     const bool has_link = link_.exists() || link_.is_cut();
     if (drained && (goodbye_seen_ || !has_link || now >= drain_deadline_)) return finish_close();
     if (close_status_.ok()) link_.check_answers(now, kGoodbyeWait / 5);
-    if (!goodbye_seen_) link_.check_dialing(now);
+    if (!goodbye_seen_ && link_.is_cut()) link_.check_dialing(now);  // it meets nobody for the first time
     return;
   }
   if (asked_ && asked_->elsewhere) return move_over();

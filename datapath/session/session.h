@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/counter.h"
@@ -113,6 +114,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void admit(const control::Hello& hello);
   void greet(const control::Hello& hello);
   void refuse(const Status& why);
+  void turned_away(std::uint32_t code, std::string_view what, const std::string& reason);
   void handshake_refused(Code why) noexcept;
   void handle_goodbye(const control::Goodbye& goodbye);
 

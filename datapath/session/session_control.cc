@@ -34,6 +34,7 @@ void SessionImpl::link_up() {
   saw(SessionEvent::kConnected);
   if (link_.is_cut()) return link_.say(resumption_.ask(id(), link_.heard(), nonce()));
   phase_ = Phase::kHello;
+  goodbye_seen_ = false;  // that was said at another place
   {
     const std::lock_guard lock(mutex_);
     description_.address = link_.stream().peer_address();
@@ -49,10 +50,11 @@ void SessionImpl::link_refused(const Status& why) {
 
 void SessionImpl::link_lost(const Status& why) {
   saw(SessionEvent::kHungUp);
+  if (phase_ == Phase::kConnecting) return;  // its place is being left already
   if (why.code() == Code::kPeerDied && may_resume()) return await_resumption(why);
-  for_paths([](PathSet& paths) { paths.stay(); });
   if (phase_ == Phase::kDraining || farewell_until_ ||
       (phase_ == Phase::kClosing && bulk_.paths().in_use() != nullptr)) {
+    for_paths([](PathSet& paths) { paths.stay(); });
     goodbye_seen_ = dirty_ = true;  // there is nobody left to say it
     return;
   }
@@ -112,20 +114,27 @@ std::string SessionImpl::nonce() {
 
 void SessionImpl::link_heard(const control::Frame& frame) {
   if (link_.is_cut()) return hear_resuming(frame);
+  if (phase_ == Phase::kConnecting) return;  // its place is being left: it has said why
   const bool greeted = id() != 0;
   const auto* goodbye = std::get_if<control::Goodbye>(&frame);
   if (goodbye != nullptr) {
     saw(SessionEvent::kGoodbye);
     goodbye_seen_ = dirty_ = true;
   }
-  if (phase_ == Phase::kDraining || phase_ == Phase::kConnecting)
-    return;  // it heard what it waits for, or goes on waiting
+  if (phase_ == Phase::kDraining) return;  // it heard what it waits for, or goes on waiting
   if (!greeted) {
     if (const auto* hello = std::get_if<control::Hello>(&frame)) return handle_hello(*hello);
     if (const auto* refused = std::get_if<control::Refused>(&frame)) {
-      const Status why(code_from_wire(refused->code), fmt::format("it refused us: {}", clipped(refused->reason)));
-      if (try_elsewhere(why)) return;
-      return fail({why.code(), fmt::format("{} refused us: {}", who(), clipped(refused->reason))});
+      return turned_away(refused->code, "refused us", refused->reason);
+    }
+    if (goodbye != nullptr && active_) {
+      return turned_away(goodbye->code, "ended the session before its hello", goodbye->reason);
+    }
+    if (goodbye != nullptr) {  // it thought better of it
+      const Code said = code_from_wire(goodbye->code);
+      handshake_refused(said != Code::kOk ? said : Code::kCancelled);
+      if (said == Code::kOk) return begin_drain({}, Code::kUnavailable);
+      return begin_drain({said, fmt::format("{} gave up before its hello: {}", who(), clipped(goodbye->reason))}, said);
     }
     const auto* challenge = std::get_if<control::Challenge>(&frame);
     if (challenge != nullptr && active_) return handle_challenge(*challenge);
@@ -152,6 +161,16 @@ void SessionImpl::link_heard(const control::Frame& frame) {
     return send_frame(control::Ping{.nonce = ping->nonce, .reply = true});
   }
   handle_path_frame(frame);
+}
+
+/// The peer says so in place of its hello.
+void SessionImpl::turned_away(std::uint32_t code, std::string_view what, const std::string& reason) {
+  const Code said = code_from_wire(code);
+  const Code why = said != Code::kOk ? said : Code::kUnavailable;  // it goes in order
+  const std::string words = reason.empty() ? std::string(what) : fmt::format("{}: {}", what, clipped(reason));
+  if (try_elsewhere({why, "it " + words})) return;
+  if (!active_) handshake_refused(why);
+  fail({why, fmt::format("{} {}", who(), words)});
 }
 
 void SessionImpl::handshake_refused(Code why) noexcept {

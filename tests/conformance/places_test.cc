@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "tests/conformance/engine_pair.h"
+#include "tests/keys_file.h"
 #include "tests/relay.h"
 
 namespace fairlead {
@@ -9,8 +10,7 @@ namespace {
 
 class PlacesOfAPeer : public testing::TestWithParam<std::string>, public EnginePair {
  protected:
-  void begin(EngineConfig server_config = {}) {
-    EngineConfig client_config;
+  void begin(EngineConfig server_config = {}, EngineConfig client_config = {}) {
     for (EngineConfig* config : {&server_config, &client_config}) {
       config->pool_arena_bytes = std::size_t{4} << 20;
       config->connect_timeout = kPatience;
@@ -48,6 +48,29 @@ class PlacesOfAPeer : public testing::TestWithParam<std::string>, public EngineP
     }
     EXPECT_EQ(peer.stats().resumptions, count) << peer.explain();
   }
+  /// At its first place is an engine that does not want us, and has said so.
+  void expect_past_one_that_refuses(const std::string& keys, const std::string& principal) {
+    EngineConfig server_config, client_config;
+    server_config.keys_file = client_config.keys_file = keys;
+    client_config.principal = principal;
+    begin(server_config, client_config);
+    ASSERT_TRUE(client);
+    Result<Engine> full = another(keys);
+    ASSERT_TRUE(full) << full.error().to_string();
+    const Result<Peer> fills = client->connect(full->listen_address());
+    ASSERT_TRUE(fills);
+    ASSERT_TRUE(Peer(*fills).wait_ready(kPatience).ok());
+    connect(full->listen_address() + "," + relays[1]->address());
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_EQ(peer.address(), relays[1]->address());
+    EXPECT_EQ(peer.name(), "server");
+    EXPECT_EQ(peer.principal(), principal);
+    // What the first said last does not keep the session from going on.
+    publish();
+    relays[1]->hang_up();
+    wait_for_resumptions(1);
+    move_one(1);
+  }
   static Result<Engine> another(const std::string& keys = {}) {
     EngineConfig config;
     config.listen = "127.0.0.1:0";
@@ -72,19 +95,11 @@ TEST_P(PlacesOfAPeer, TheNextIsTakenWhereNobodyListensAtTheFirst) {
   move_one(1);
 }
 
-// A place at which an engine is that does not want us, and has said so.
-TEST_P(PlacesOfAPeer, TheNextIsTakenWhereTheFirstRefuses) {
-  begin();
-  ASSERT_TRUE(client);
-  Result<Engine> full = another();
-  ASSERT_TRUE(full) << full.error().to_string();
-  const Result<Peer> fills = client->connect(full->listen_address());
-  ASSERT_TRUE(fills);
-  ASSERT_TRUE(Peer(*fills).wait_ready(kPatience).ok());
-  connect(full->listen_address() + "," + relays[1]->address());
-  ASSERT_FALSE(HasFatalFailure());
-  EXPECT_EQ(peer.address(), relays[1]->address());
-  EXPECT_EQ(peer.name(), "server");
+TEST_P(PlacesOfAPeer, TheNextIsTakenWhereTheFirstRefuses) { expect_past_one_that_refuses("", ""); }
+
+TEST_P(PlacesOfAPeer, TheNextIsTakenWhereTheFirstChallengesAndRefuses) {
+  const test::KeysFile keys(test::keys_line("trainer", '1'));
+  expect_past_one_that_refuses(keys.path(), "trainer");
 }
 
 TEST_P(PlacesOfAPeer, WhoIsGoneAtOneIsFoundAtTheNext) {

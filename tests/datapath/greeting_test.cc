@@ -131,6 +131,27 @@ TEST(Greeting, AServerWithoutTheKeyIsNotBelieved) {
   }
 }
 
+// It challenged, and refused: the session goes on at the peer's next place.
+TEST(Greeting, WhoWasLeftIsForgotten) {
+  Greeting connecting(trainer(), "trainer", false), first(both(), "", false), second(both(), "", false);
+  control::Hello hello;
+  connecting.introduce(hello, nonce('c'));
+  ASSERT_EQ(first.hear(hello).code(), Code::kUnavailable);
+  ASSERT_TRUE(connecting.answer(first.challenge(nonce('a'))));
+
+  connecting.introduce(hello, nonce('d'));
+  ASSERT_EQ(second.hear(hello).code(), Code::kUnavailable);
+  const auto proof = connecting.answer(second.challenge(nonce('b')));
+  ASSERT_TRUE(proof) << proof.error().to_string();
+  ASSERT_TRUE(second.check(*proof).ok());
+  control::Hello answer;
+  second.confirm(answer);
+  EXPECT_TRUE(connecting.check(answer).ok());
+  EXPECT_EQ(connecting.principal(), "trainer");
+  connecting.introduce(hello, nonce('e'));
+  EXPECT_EQ(connecting.principal(), "");
+}
+
 TEST(Greeting, NonsenseIsRefused) {
   Greeting connecting(trainer(), "trainer", false), anonymous(Principals(), "", false);
   control::Hello hello;

@@ -174,6 +174,17 @@ TEST_F(HostilePeer, HellosThatMakeNoSense) {
   EXPECT_EQ(engine_->stats().handshakes_refused, 3u);
 }
 
+// It thought better of it.
+TEST_F(HostilePeer, WhoSaysGoodbyeBeforeItsHelloIsLetGo) {
+  Intruder intruder(engine_->listen_address());
+  intruder.say("FAIRLEAD" + framed(control::Goodbye{}));
+  const auto end = intruder.answer([](const Frame&) { return true; });
+  ASSERT_TRUE(end && std::holds_alternative<control::Goodbye>(*end));
+  EXPECT_EQ(std::get<control::Goodbye>(*end).code, static_cast<std::uint32_t>(Code::kOk));
+  EXPECT_TRUE(intruder.closed_by_engine());
+  EXPECT_EQ(engine_->stats().handshakes_refused, 1u) << "it became no session";
+}
+
 TEST_F(HostilePeer, FramesOutOfTurn) {
   expect_dropped_after_hello(hello(), "unexpected control frame (type 1)");
   expect_dropped_after_hello(control::PathOffer(), "offered a path (epoch 0) out of turn");
@@ -308,6 +319,35 @@ TEST_F(HostilePeer, ATurnAcceptsABoundedNumber) {
     now = after;
   }
   EXPECT_EQ(now, before + flood.size());
+}
+
+TEST_F(HostilePeer, ATurnHearsABoundedNumberOfFrames) {
+  constexpr int kPings = 300;
+  start(kPatience, Progress::kApplication);
+  Intruder intruder(engine_->listen_address());
+  bool greeted = false;
+  int answers = 0;
+  const auto count = [&](const Frame& frame) {
+    greeted |= std::holds_alternative<control::Hello>(frame);
+    answers += std::holds_alternative<control::Ping>(frame) ? 1 : 0;
+    return true;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto turn = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // or the connections are not looked at in each
+    engine_->poll();
+    return intruder.take(count) && std::chrono::steady_clock::now() < deadline;
+  };
+  intruder.say("FAIRLEAD" + framed(hello()));
+  while (!greeted && turn()) {
+  }
+  std::string flood;
+  for (int i = 0; i < kPings; ++i) flood += framed(ping());
+  intruder.say(flood);
+  for (int turns = 1; answers < kPings && turn(); ++turns) {
+    EXPECT_LE(answers, turns * static_cast<int>(datapath::ControlChannel::kTurnFrames));
+  }
+  EXPECT_EQ(answers, kPings);
 }
 
 std::atomic<int> accept_failures{0};

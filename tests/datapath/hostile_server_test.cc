@@ -191,6 +191,54 @@ TEST(HostileServer, WhoAnswersWronglyIsNotThePeerAndTheNextMayBe) {
   EXPECT_EQ(attempts, wrong_answers().size() + 1);
 }
 
+/// Says this in place of a hello, and its end in the same packet.
+void turn_away(const UniqueFd& listener, const std::string& words) {
+  const UniqueFd fd(::accept(listener.get(), nullptr, nullptr));
+  datapath::FrameReader reader;
+  if (!next_frame<control::Hello>(fd, reader)) return;
+  const std::string bytes = "FAIRLEAD" + words;
+  ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_MORE);
+}
+
+TEST(HostileServer, WhatItSaysInPlaceOfAHelloIsWhyAndTheNextPlaceIsTried) {
+  const auto full = static_cast<std::uint32_t>(Code::kResourceExhausted);
+  const std::string refused = framed(control::Refused{.code = full, .reason = "enough of you"});
+  const std::string goodbye = framed(control::Goodbye{.code = full, .reason = "enough of you"});
+  struct {
+    std::string said;
+    Code code;
+    const char* words;
+  } const cases[] = {{refused, Code::kResourceExhausted, "refused us: enough of you"},
+                     {refused + goodbye, Code::kResourceExhausted, "refused us: enough of you"},
+                     {goodbye, Code::kResourceExhausted, "before its hello: enough of you"},
+                     {framed(control::Goodbye{}), Code::kUnavailable, "ended the session before its hello"}};
+  EngineConfig config;
+  config.transport = "tcp";
+  config.connect_timeout = std::chrono::seconds(60);
+  Result<Engine> client = Engine::create(config);
+  ASSERT_TRUE(client);
+  config.listen = "127.0.0.1:0";
+  Result<Engine> next = Engine::create(config);
+  ASSERT_TRUE(next);
+  for (const auto& each : cases) {
+    for (const bool has_next : {false, true}) {
+      const UniqueFd listener = listen_for_one();
+      std::thread server([&] { turn_away(listener, each.said); });
+      const std::string first = datapath::socket_address(listener.get(), false);
+      Peer peer = *client->connect(has_next ? first + "," + next->listen_address() : first);
+      const Status ready = peer.wait_ready(std::chrono::seconds(60));
+      server.join();
+      if (has_next) {
+        EXPECT_TRUE(ready.ok()) << ready.to_string();
+        EXPECT_EQ(peer.address(), next->listen_address());
+        continue;
+      }
+      EXPECT_EQ(ready.code(), each.code) << ready.to_string();
+      EXPECT_NE(ready.message().find(each.words), std::string::npos) << ready.message();
+    }
+  }
+}
+
 TEST(HostileServer, AListWithoutEndIsGivenUp) {
   const UniqueFd listener = listen_for_one();
   std::thread server([&] { serve_without_end(listener); });

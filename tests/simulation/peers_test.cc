@@ -103,6 +103,23 @@ TEST_F(Peers, RefusalsCostNeitherSpeedNorQueuePairs) {
   EXPECT_TRUE(ends.end());
 }
 
+// Who answered first hung up without a word. The session that began at the next place is no other for that.
+TEST_F(Peers, AfterAPlaceThatHungUpTheFirstDeviceIsGoneBackToAsWell) {
+  const std::vector<Habits> devices{device(), device("verbs:fake1")};
+  TwoEnds ends(2, devices, devices, {}, {{"10.0.0.8", 7400}, {"10.0.0.9", 7400}, {"10.0.0.2", 7400}});
+  ends.hosts[0]->dial_again = [&](const datapath::Place&) -> Result<std::unique_ptr<datapath::ControlStream>> {
+    SimStream::Pair next = SimStream::pair(ends.world);
+    ends.session[1] = ends.hosts[1]->start(std::move(next.ends[1]), false);
+    return std::unique_ptr<datapath::ControlStream>(std::move(next.ends[0]));
+  };
+  for (int end : {0, 1}) ends.line.reset(end);
+  ASSERT_TRUE(ends.meet());
+  EXPECT_EQ(ends.session[0]->description().address, "10.0.0.2:7400");
+  for (int end : {0, 1}) ends.path(end)->cut(milliseconds(1));
+  EXPECT_TRUE(ends.run([&] { return ends.session[0]->stats().failbacks == 1; }));
+  EXPECT_TRUE(ends.end());
+}
+
 // Mooncake #3868: two ends with an unequal path MTU (4096 and 1024), "remote invalid request". The MTU itself is agreed
 // on by verbs/transport; message buffers of unequal size are too, by what each path takes of the smaller ones.
 TEST_F(Peers, UnequalBuffersAgreeOnTheSmaller) {

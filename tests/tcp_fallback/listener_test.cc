@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "fairlead/log.h"
+#include "tests/out_of_descriptors.h"
 #include "tests/tcp_fallback/raw_client.h"
 
 namespace fairlead::tcp_fallback {
@@ -94,6 +96,32 @@ TEST_F(ListenerTest, AFloodOfTheUnknownDoesNotKeepOthersOut) {
   RawClient client(listener_.port());
   client.send(Greeting{token_, 1});
   EXPECT_TRUE(run([&] { return claimed_.size() == 1; }));
+}
+
+TEST_F(ListenerTest, ThatThereAreNoDescriptorsIsSaidWhereSomebodyComes) {
+  static int warnings = 0;
+  set_log_sink([](LogLevel, std::string_view line) {
+    warnings += line.find("cannot accept") != std::string_view::npos ? 1 : 0;
+  });
+  const auto pass_a_second = [this] {  // without descriptors
+    const test::OutOfDescriptors limit;
+    for (int i = 0; i < 10; ++i) {
+      int turns = 0;
+      run([&] { return ++turns > 2; });
+      clock_.advance(100 * kMillisecond);
+    }
+  };
+  pass_a_second();
+  EXPECT_EQ(warnings, 0);
+  RawClient client(listener_.port());
+  pass_a_second();
+  EXPECT_EQ(warnings, 10) << "each time that it looks again";
+  client.send(Greeting{token_, 1});
+  EXPECT_TRUE(run([&] { return claimed_.size() == 1; }));
+  pass_a_second();
+  EXPECT_EQ(warnings, 10);
+  EXPECT_FALSE(listener_.deadline().has_value());
+  set_log_sink(nullptr);
 }
 
 TEST(ListenerOpen, SaysThatThePortIsTaken) {

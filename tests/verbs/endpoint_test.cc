@@ -333,6 +333,7 @@ TEST(Endpoint, AsynchronousEventsComeToTheOneThatTheyAreAbout) {
   (void)near.endpoint->arm();
   second.path.reset();
   EXPECT_TRUE(second.endpoint->arm());
+  EXPECT_FALSE(readable(second.endpoint->wait_fd())) << "who is about to sleep would look for it without end";
 }
 
 TEST(Endpoint, EveryOneHearsThatTheDeviceFailed) {

@@ -206,6 +206,8 @@ void Connection::on(const Mra& mra) {
   const bool expected = (state_ == State::kReqSent && mra.about == About::kReq) ||
                         (state_ == State::kRepSent && mra.about == About::kRep);
   if (!expected) return;
+  // By it a REJ of ours finds the process that has the request, where several share the address.
+  if (state_ == State::kReqSent) remote_comm_id_ = mra.local_comm_id;
   wake_at(manager_.now() + to_nanos(mra.service_timeout) + wait_);
 }
 

@@ -15,21 +15,14 @@ std::uint32_t random_psn() {
   return random() & soft::Psn::kMask;
 }
 
-// The private data of a message, behind the addresses that the manager put before it.
-std::uint8_t keep(EventRecord& record, std::span<const std::byte> bytes) noexcept {
+// The private data of a message, behind the addresses that the manager put before it. `param`, the event's, points to
+// it; where there is none, nowhere, which is how programs see that.
+template <typename Param>
+void keep(EventRecord& record, Param& param, std::span<const std::byte> bytes) noexcept {
   const std::size_t length = std::min(bytes.size(), record.private_data.size() - 1);
   std::copy_n(bytes.begin(), length, record.private_data.begin());
-  return static_cast<std::uint8_t>(length);
-}
-
-void set_connection(EventRecord& record, std::span<const std::byte> private_data) noexcept {
-  record.event.param.conn.private_data_len = keep(record, private_data);
-  record.event.param.conn.private_data = record.private_data.data();
-}
-
-void set_datagram(EventRecord& record, std::span<const std::byte> private_data) noexcept {
-  record.event.param.ud.private_data_len = keep(record, private_data);
-  record.event.param.ud.private_data = record.private_data.data();
+  param.private_data = length != 0 ? record.private_data.data() : nullptr;
+  param.private_data_len = static_cast<std::uint8_t>(length);
 }
 
 rdma_cm_event_type type_of(const Event& event) noexcept {
@@ -98,8 +91,8 @@ void Id::on_event(Connection& from, const Event& event) noexcept {
   record->event.event = type_of(event);
   record->event.status = event.status;
   if (event.type == Event::Type::kResolved) {
-    set_datagram(*record, event.private_data);
     rdma_ud_param& ud = record->event.param.ud;
+    keep(*record, ud, event.private_data);
     ud.qp_num = from.sidr().qpn;
     ud.qkey = from.sidr().qkey;
     ud.ah_attr.is_global = 1;
@@ -109,10 +102,13 @@ void Id::on_event(Connection& from, const Event& event) noexcept {
     ud.ah_attr.grh.hop_limit = 64;
     ud.ah_attr.grh.traffic_class = type_of_service;
   } else {
-    set_connection(*record, event.private_data);
+    keep(*record, record->event.param.conn, event.private_data);
   }
   if (event.type == Event::Type::kReply) {
     const Rep& rep = from.rep();
+    // Whatever was asked for: more than the peer answers ends the connection.
+    responder_resources = cut_to_device(rep.initiator_depth);
+    initiator_depth = cut_to_device(rep.responder_resources);
     rdma_conn_param& conn = record->event.param.conn;
     conn.responder_resources = rep.initiator_depth;
     conn.initiator_depth = rep.responder_resources;
@@ -147,14 +143,14 @@ User* Id::on_request(Connection& request) noexcept {
   record->event.listen_id = this;
   record->event.event = RDMA_CM_EVENT_CONNECT_REQUEST;
   if (datagram) {
-    set_datagram(*record, bytes.subspan(IpHeader::kBytes));
+    keep(*record, record->event.param.ud, bytes.subspan(IpHeader::kBytes));
   } else {
     const Req& req = request.req();
     // The peer's requests are answered here and the other way round.
-    id->responder_resources = req.initiator_depth;
-    id->initiator_depth = req.responder_resources;
-    set_connection(*record, bytes.subspan(IpHeader::kBytes));
+    id->responder_resources = cut_to_device(req.initiator_depth);
+    id->initiator_depth = cut_to_device(req.responder_resources);
     rdma_conn_param& conn = record->event.param.conn;
+    keep(*record, conn, bytes.subspan(IpHeader::kBytes));
     conn.responder_resources = req.initiator_depth;
     conn.initiator_depth = req.responder_resources;
     conn.flow_control = req.end_to_end_flow_control ? 1 : 0;

@@ -6,6 +6,7 @@
 // the lock of its device's domain at any time.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,11 @@
 namespace fairlead::cm {
 
 inline constexpr std::uint8_t kDefaultAckTimeout = 17;  // 0.54 s, what Linux takes for RoCE
+
+/// So many READs and atomics at a time, or as many as the device can.
+[[nodiscard]] constexpr std::uint8_t cut_to_device(std::uint8_t reads) noexcept {
+  return static_cast<std::uint8_t>(std::min<int>(reads, soft::kMaxReads));
+}
 
 class Id final : public rdma_cm_id, public User, public Listener {
  public:

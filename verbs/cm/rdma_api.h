@@ -17,7 +17,7 @@ void destroy_event_channel(rdma_event_channel* channel);
 int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event);
 int ack_cm_event(rdma_cm_event* event);
 const char* event_str(rdma_cm_event_type event);
-int migrate_id(rdma_cm_id* id, rdma_event_channel* channel);
+[[nodiscard]] int migrate_id(rdma_cm_id* id, rdma_event_channel* channel);
 
 // rdma_ids.cc
 int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space);

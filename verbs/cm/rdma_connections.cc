@@ -27,9 +27,10 @@ bool fits(std::size_t length, std::size_t limit, std::string_view call) {
   return false;
 }
 
-// "As many as you can" means what the device can.
-std::uint8_t reads(std::uint8_t wanted) noexcept {
-  return static_cast<std::uint8_t>(std::min<int>(wanted, soft::kMaxReads));
+// To who accepts "as many as you can" means what the peer asked for.
+std::uint8_t granted(std::uint8_t wanted, std::uint8_t asked) noexcept {
+  static_assert(RDMA_MAX_RESP_RES == RDMA_MAX_INIT_DEPTH);
+  return wanted == RDMA_MAX_RESP_RES ? asked : cut_to_device(wanted);
 }
 
 void put_private_data(Id& id, std::span<std::byte> to, std::span<const std::byte> user) noexcept {
@@ -46,8 +47,8 @@ Req make_req(Id& id, const rdma_conn_param& param) {
   Req req;
   req.service_id = service_of(id, id.destination().port);
   req.local_qpn = id.qp != nullptr ? id.qp->qp_num : param.qp_num;
-  req.responder_resources = id.responder_resources = reads(param.responder_resources);
-  req.initiator_depth = id.initiator_depth = reads(param.initiator_depth);
+  req.responder_resources = id.responder_resources = cut_to_device(param.responder_resources);
+  req.initiator_depth = id.initiator_depth = cut_to_device(param.initiator_depth);
   req.transport_service = id.qp_type == IBV_QPT_UC ? 1 : 0;
   req.end_to_end_flow_control = param.flow_control != 0;
   req.starting_psn = id.starting_psn;
@@ -82,8 +83,8 @@ Rep make_rep(Id& id, const rdma_conn_param* param) {
   rep.target_ack_delay = kTargetAckDelay;
   rep.rnr_retry_count = kDefaultRetries;
   if (param != nullptr) {
-    id.responder_resources = reads(param->responder_resources);
-    id.initiator_depth = reads(param->initiator_depth);
+    id.responder_resources = granted(param->responder_resources, id.responder_resources);
+    id.initiator_depth = granted(param->initiator_depth, id.initiator_depth);
     rep.rnr_retry_count = std::min(param->rnr_retry_count, kDefaultRetries);
     rep.end_to_end_flow_control = param->flow_control != 0;
     rep.srq = param->srq != 0;

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <array>
+#include <cstring>
 #include <memory>
 
 #include "verbs/cm/rdma_calls.h"
@@ -23,13 +26,20 @@ void finish_connecting(Id& id, rdma_cm_event& event) {
   }
 }
 
-// A request's identifier lives in the channel of the listener, or in one of its own if the listener's is.
-void hand_over(Id& listener, Id& id) {
+// A request's identifier lives in the channel of the listener, or in one of its own if the listener's is. Where there
+// is none to be had the request is refused: the listener may end before it. 0, or -1 with errno and the event gone.
+int hand_over(rdma_cm_event& request) {
+  Id& listener = impl(request.listen_id);
+  rdma_cm_id* const id = request.id;
   {
     const std::lock_guard lock(events_mutex());
     --listener.waiting;
   }
-  if (listener.own_channel) migrate_id(&id, nullptr);
+  if (!listener.own_channel || migrate_id(id, nullptr) == 0) return 0;
+  const int error = errno;
+  ack_cm_event(&request);
+  destroy_id(id);
+  return refuse(error, fmt::format("a request is refused, for want of an event channel: {}", std::strerror(error)));
 }
 
 // With them go the identifiers of requests that nobody has taken. Under events_mutex().
@@ -57,7 +67,7 @@ int get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   if (record == nullptr) return -1;
   rdma_cm_event& taken = record->event;
   if (taken.event == RDMA_CM_EVENT_CONNECT_RESPONSE) finish_connecting(impl(taken.id), taken);
-  if (taken.event == RDMA_CM_EVENT_CONNECT_REQUEST) hand_over(impl(taken.listen_id), impl(taken.id));
+  if (taken.event == RDMA_CM_EVENT_CONNECT_REQUEST && hand_over(taken) != 0) return -1;
   if (taken.event == RDMA_CM_EVENT_REJECTED || taken.event == RDMA_CM_EVENT_UNREACHABLE) qp_to_error(impl(taken.id));
   *event = &taken;
   return 0;

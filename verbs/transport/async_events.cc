@@ -64,8 +64,9 @@ void AsyncEvents::Reader::forget(const ibv_qp* qp) noexcept {
 std::vector<AsyncEvents::Event> AsyncEvents::Reader::take() {
   const std::lock_guard lock(events_.mutex_);
   events_.take_all(box_);
+  // Also where nothing waits: what was left may have been forgotten since.
   eventfd_t ignored;
-  if (!box_.waiting.empty()) (void)::eventfd_read(box_.left.get(), &ignored);
+  (void)::eventfd_read(box_.left.get(), &ignored);
   return std::exchange(box_.waiting, {});
 }
 

@@ -340,6 +340,18 @@ TEST_F(Cm, ReleasedInEveryStateTellsThePeer) {
   EXPECT_EQ(right.events.at(right.events.size() - 2).first, Type::kDisconnected);
 }
 
+// Where processes share the peer's address, the identifier leads to the one that has the request.
+TEST_F(Cm, AWithdrawalNamesWhoExcusedItself) {
+  Connection& active = request();
+  run(2 * kSecond);
+  ASSERT_EQ(wire.trace, ">REQ >REQ <MRA ");
+  active.release();
+  ASSERT_EQ(wire.frames.size(), 1U);
+  EXPECT_NE(std::get<Rej>(parse(wire.frames.front().mad)->message).remote_comm_id, 0U);
+  run();
+  EXPECT_EQ(right.events, (Events{{Type::kRejected, 4}}));
+}
+
 TEST_F(Cm, NothingIsLeftBehind) {
   for (int i = 0; i < 50; ++i) {
     Connection& active = establish();

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "fairlead/log.h"
-#include "tests/own_address.h"
+#include "tests/verbs/cm/rdma_fixture.h"
 #include "verbs/cm/channel.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/wire/gid.h"
@@ -32,105 +32,11 @@ extern "C" const char* __tsan_default_options() {
 namespace fairlead::cm {
 namespace {
 
-sockaddr_in address(unsigned host, std::uint16_t port = 0) {
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(port);
-  at.sin_addr.s_addr = htonl(test::own_address(host));
-  return at;
-}
-sockaddr* raw(sockaddr_in& at) { return reinterpret_cast<sockaddr*>(&at); }
-
-constexpr int kTimeoutMs = 2000;
-
-class RdmaApi : public testing::Test {
- protected:
-  void SetUp() override {
-    channel = api::create_event_channel();
-    ASSERT_NE(channel, nullptr);
-  }
-  void TearDown() override { api::destroy_event_channel(channel); }
-
-  rdma_cm_id* make_id() {
-    rdma_cm_id* id = nullptr;
-    EXPECT_EQ(api::create_id(channel, &id, this, RDMA_PS_TCP), 0);
-    return id;
-  }
-  // Fails instead of waiting for ever.
-  rdma_cm_event* next(rdma_event_channel* from = nullptr) {
-    if (from == nullptr) from = channel;
-    pollfd ready{from->fd, POLLIN, 0};
-    rdma_cm_event* event = nullptr;
-    if (::poll(&ready, 1, 20'000) != 1) {
-      ADD_FAILURE() << "no event came";
-    } else {
-      EXPECT_EQ(api::get_cm_event(from, &event), 0);
-    }
-    return event;
-  }
-  // The event, acknowledged; -1 for none.
-  int next_type() {
-    rdma_cm_event* event = next();
-    if (event == nullptr) return -1;
-    const int type = event->event;
-    api::ack_cm_event(event);
-    return type;
-  }
-  static int make_qp(rdma_cm_id* id) {
-    ibv_qp_init_attr attr{};
-    attr.cap = {16, 16, 1, 1, 0};
-    attr.qp_type = IBV_QPT_RC;
-    attr.sq_sig_all = 1;
-    return api::create_qp(id, nullptr, &attr);
-  }
-  rdma_cm_id* listen_at(unsigned host, std::uint16_t port, int backlog = 8) {
-    rdma_cm_id* id = make_id();
-    sockaddr_in at = address(host, port);
-    EXPECT_EQ(api::bind_addr(id, raw(at)), 0);
-    EXPECT_EQ(api::listen(id, backlog), 0);
-    return id;
-  }
-  rdma_cm_id* resolve(unsigned from, unsigned to, std::uint16_t port) {
-    rdma_cm_id* id = make_id();
-    sockaddr_in source = address(from);
-    sockaddr_in target = address(to, port);
-    EXPECT_EQ(api::resolve_addr(id, raw(source), raw(target), kTimeoutMs), 0);
-    EXPECT_EQ(next_type(), RDMA_CM_EVENT_ADDR_RESOLVED);
-    EXPECT_EQ(api::resolve_route(id, kTimeoutMs), 0);
-    EXPECT_EQ(next_type(), RDMA_CM_EVENT_ROUTE_RESOLVED);
-    return id;
-  }
-  static rdma_conn_param param(const std::string& words) {
-    rdma_conn_param value{};
-    value.private_data = words.data();
-    value.private_data_len = static_cast<std::uint8_t>(words.size());
-    value.responder_resources = 3;
-    value.initiator_depth = 5;
-    value.retry_count = value.rnr_retry_count = 7;
-    return value;
-  }
-  static std::string words(const rdma_conn_param& from, std::size_t count) {
-    return {static_cast<const char*>(from.private_data), count};
-  }
-  static void end(rdma_cm_id* id) {
-    api::destroy_qp(id);
-    EXPECT_EQ(api::destroy_id(id), 0);
-  }
-
-  rdma_event_channel* channel = nullptr;
-};
-
-ibv_wc wait_for_completion(ibv_cq* cq) {
-  ibv_wc completion{};
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (soft::api::poll_cq(cq, 1, &completion) == 0) {
-    if (std::chrono::steady_clock::now() > until) {
-      ADD_FAILURE() << "no completion came";
-      break;
-    }
-  }
-  return completion;
-}
+using test::address;
+using test::kTimeoutMs;
+using test::raw;
+using test::RdmaApi;
+using test::wait_for_completion;
 
 TEST_F(RdmaApi, ConnectSendDisconnect) {
   rdma_cm_id* listener = listen_at(1, 7001);
@@ -176,6 +82,9 @@ TEST_F(RdmaApi, ConnectSendDisconnect) {
     EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
     if (event->id == client) {
       EXPECT_EQ(words(event->param.conn, welcome.size()), welcome);
+    } else {
+      EXPECT_EQ(event->param.conn.private_data, nullptr) << "a message without any";
+      EXPECT_EQ(event->param.conn.private_data_len, 0);
     }
     api::ack_cm_event(event);
   }
@@ -303,47 +212,6 @@ TEST_F(RdmaApi, AForkedChildGetsNoEventsAndDoesNotWaitForThoseOfTheParent) {
   EXPECT_EQ(status, 0);
   api::ack_cm_event(taken);
   EXPECT_EQ(api::destroy_id(id), 0);
-}
-
-TEST_F(RdmaApi, SynchronousEndpoints) {
-  rdma_addrinfo hints{};
-  hints.ai_port_space = RDMA_PS_TCP;
-  hints.ai_flags = RAI_PASSIVE;
-  sockaddr_in at = address(1);
-  const std::string node = ::inet_ntoa(at.sin_addr);
-  rdma_addrinfo* info = nullptr;
-  ASSERT_EQ(api::getaddrinfo(node.c_str(), "7006", &hints, &info), 0);
-  ibv_qp_init_attr attr{};
-  attr.cap = {4, 4, 1, 1, 0};
-  rdma_cm_id* listener = nullptr;
-  ASSERT_EQ(api::create_ep(&listener, info, nullptr, &attr), 0);
-  api::freeaddrinfo(info);
-  ASSERT_EQ(api::listen(listener, 0), 0);
-
-  std::atomic<int> client_result{-1};
-  std::thread client_thread([&] {
-    rdma_addrinfo wanted{};
-    wanted.ai_port_space = RDMA_PS_TCP;
-    rdma_addrinfo* found = nullptr;
-    ibv_qp_init_attr init{};
-    init.cap = {4, 4, 1, 1, 0};
-    rdma_cm_id* id = nullptr;
-    EXPECT_EQ(api::getaddrinfo(node.c_str(), "7006", &wanted, &found), 0);
-    EXPECT_EQ(api::create_ep(&id, found, nullptr, &init), 0);
-    api::freeaddrinfo(found);
-    client_result = api::connect(id, nullptr);
-    EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EQ(api::disconnect(id), 0);
-    api::destroy_ep(id);
-  });
-  rdma_cm_id* server = nullptr;
-  ASSERT_EQ(api::get_request(listener, &server), 0);
-  EXPECT_NE(server->qp, nullptr);
-  api::destroy_ep(listener);  // may end before what it accepted
-  EXPECT_EQ(api::accept(server, nullptr), 0);
-  client_thread.join();
-  EXPECT_EQ(client_result, 0);
-  api::destroy_ep(server);
 }
 
 TEST_F(RdmaApi, NonBlockingChannel) {

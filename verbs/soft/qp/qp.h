@@ -53,8 +53,13 @@ struct SendState {
   std::uint32_t unacknowledged_run = 0;        // packets since one asked for an acknowledgement
   ibv_wc_status local_error = IBV_WC_SUCCESS;  // of the WQE at cursor: it fails when its turn to complete comes
 
-  enum class Bundles : std::uint8_t { kUntried, kTried, kTaken, kRefused } bundles = Bundles::kUntried;  // rc/bundling.h
-  Psn bundle_end;  // one past the bundle that is tried
+  enum class Bundles : std::uint8_t {
+    kUntried,
+    kTried,
+    kTaken,
+    kRefused
+  } bundles = Bundles::kUntried;  // rc/bundling.h
+  Psn bundle_end;                 // one past the bundle that is tried
 
   Repeats repeats;    // what the peer lacks of what it was sent
   Nanos loss_at = 0;  // when such a report last shrank the window; 0: never

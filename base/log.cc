@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/printable.h"
+#include "base/system/no_cancellation.h"
 
 namespace fairlead::inline v0 {
 namespace {
@@ -18,6 +19,7 @@ LogLevel level_from_environment() noexcept {
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == text) return static_cast<LogLevel>(i);
   }
+  const NoCancellation whole;
   std::fprintf(stderr, "fairlead: FAIRLEAD_LOG=%s is not debug, info, warning, error or off; using warning\n", text);
   return LogLevel::kWarning;
 }
@@ -46,6 +48,7 @@ bool log_enabled(LogLevel level) noexcept { return level >= threshold().load(std
 
 void log(LogLevel level, std::string_view line) noexcept {
   if (!log_enabled(level) || level == LogLevel::kOff) return;
+  const NoCancellation whole;
   if (is_printable(line)) return g_sink.load()(level, line);
   g_sink.load()(level, printable(line));
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/system/fork_mark.h"
+#include "base/system/no_cancellation.h"
 
 namespace fairlead {
 namespace {
@@ -26,6 +27,7 @@ void before_fork() { registry().mutex.lock(); }
 void in_parent() { registry().mutex.unlock(); }
 
 void in_child() {
+  const NoCancellation whole;
   Registry& own = registry();
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int fd : own.fds) {

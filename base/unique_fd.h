@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "base/system/no_cancellation.h"
+
 namespace fairlead {
 
 class UniqueFd {
@@ -25,7 +27,9 @@ class UniqueFd {
   [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   void reset(int fd = -1) noexcept {
     const int old = std::exchange(fd_, fd);
-    if (old >= 0 && old != fd) ::close(old);
+    if (old < 0 || old == fd) return;
+    const NoCancellation in_destructors;
+    ::close(old);
   }
 
  private:

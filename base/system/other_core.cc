@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "base/system/no_cancellation.h"
 #include "base/unique_fd.h"
 
 namespace fairlead {
@@ -46,6 +47,7 @@ bool sharers_of_cache(const char* root, int cpu, cpu_set_t& sharers) noexcept {
 }  // namespace
 
 bool leave_core(const char* root) noexcept {
+  const NoCancellation whole;
   const int own = ::sched_getcpu();
   cpu_set_t allowed, others;
   if (own < 0 || own >= CPU_SETSIZE || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;

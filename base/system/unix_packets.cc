@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system/uncancelled.h"
+
 namespace fairlead {
 namespace {
 
@@ -30,7 +32,7 @@ bool send_packet(int socket, std::span<const std::byte> bytes, int descriptor) n
   }
   ssize_t sent = -1;
   do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = uncancelled::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(bytes.size());
 }
@@ -46,7 +48,7 @@ std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes
   message.msg_controllen = control.size();
   ssize_t got = -1;
   do {
-    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    got = uncancelled::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return std::nullopt;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {

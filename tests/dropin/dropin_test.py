@@ -1,7 +1,7 @@
 """The drop-in libraries as programs meet them, and `fairlead run`.
 
-LOADER, OLD_LIBC, LEAVER, HANDLER_LEAVER and STUB are the programs and libraries built beside this file; FAIRLEAD is the program.
-Whatever of rdma-core is not installed is skipped.
+LOADER, OLD_LIBC, LEAVER, HANDLER_LEAVER, CANCELLED and STUB are the programs and libraries built beside this file; FAIRLEAD
+is the program. Whatever of rdma-core is not installed is skipped.
 """
 
 import ctypes
@@ -20,6 +20,7 @@ LOADER = os.environ["LOADER"]
 OLD_LIBC = os.environ["OLD_LIBC"]
 LEAVER = os.environ["LEAVER"]
 HANDLER_LEAVER = os.environ["HANDLER_LEAVER"]
+CANCELLED = os.environ["CANCELLED"]
 STUB = os.environ["STUB"]
 LIB = pathlib.Path(FAIRLEAD).resolve().parent.parent / "lib"
 PRELOAD = str(LIB / "libfairlead-ibverbs.so")
@@ -124,6 +125,16 @@ class Programs(Case):
                 left = run(HANDLER_LEAVER, *words,
                            env={"LD_PRELOAD": PRELOAD, "FAIRLEAD_SOFT_ADDRESS": f"127.{number}.9.3"})
                 self.assertEqual(left.returncode, 7, left.stdout + left.stderr)
+
+    def test_threads_may_be_cancelled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = f"{folder}/fifo"
+            os.mkfifo(fifo)
+            for packet_io in ("udp", "udp,local=sockets"):
+                with self.subTest(packet_io=packet_io):
+                    out = self.succeeds(CANCELLED, fifo, env={"LD_PRELOAD": PRELOAD, "FAIRLEAD_PACKET_IO": packet_io,
+                                                              "FAIRLEAD_RDMA_CM": "softroce"})
+                    self.assertEqual(out, "all as they were\n")
 
     def test_alone_where_the_system_has_none(self):
         self.check("move", {"LD_LIBRARY_PATH": FOLDER, "FAIRLEAD_SYSTEM_IBVERBS": "/nonexistent/libibverbs.so.1"})

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/system/no_cancellation.h"
 #include "base/unique_fd.h"
 
 namespace fairlead::cm {
@@ -77,6 +78,7 @@ bool is_local(const Gid& address) noexcept {
 }
 
 std::optional<Gid> source_toward(const Gid& destination) noexcept {
+  const NoCancellation whole;
   const UniqueFd socket = udp_socket(destination);
   sockaddr_storage to;
   to_sockaddr({destination, kAnyPort}, false, to);

@@ -7,9 +7,39 @@
 
 #include <cerrno>
 
+#include "base/system/uncancelled.h"
 #include "verbs/cm/id.h"
 
 namespace fairlead::cm {
+namespace {
+
+/// Counts a thread that waits without the lock, also where it is cancelled meanwhile.
+class Waiting {
+ public:
+  Waiting(std::unique_lock<std::mutex>& lock, std::size_t& count) noexcept : lock_(lock), count_(count) {
+    ++count_;
+    lock_.unlock();
+  }
+  ~Waiting() {
+    lock_.lock();
+    --count_;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  std::unique_lock<std::mutex>& lock_;
+  std::size_t& count_;
+};
+
+// Without the lock; 0, or an errno. A cancellation point, so not noexcept.
+int wait_until_readable(int descriptor, std::unique_lock<std::mutex>& lock, std::size_t& waiting) {
+  const Waiting counted(lock, waiting);
+  pollfd ready{descriptor, POLLIN, 0};
+  return ::poll(&ready, 1, -1) < 0 ? errno : 0;
+}
+
+}  // namespace
 
 // Never destroyed: events may be acknowledged while the process ends.
 std::mutex& events_mutex() noexcept {
@@ -33,8 +63,8 @@ void Channel::set_readable(bool readable) noexcept {
   readable_ = readable;
   // Reading does not wait: the counter is 1, and nobody else reads it.
   std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t done =
-      readable ? ::write(descriptor_.get(), &one, sizeof(one)) : ::read(descriptor_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t done = readable ? uncancelled::write(descriptor_.get(), &one, sizeof(one))
+                                                 : uncancelled::read(descriptor_.get(), &one, sizeof(one));
 }
 
 void Channel::destroy(Channel* channel) {
@@ -56,14 +86,7 @@ EventRecord* Channel::take() {
       errno = EAGAIN;
       return nullptr;
     }
-    ++waiting_;
-    lock.unlock();
-    pollfd ready{descriptor_.get(), POLLIN, 0};
-    const int polled = ::poll(&ready, 1, -1);
-    const int error = errno;
-    lock.lock();
-    --waiting_;
-    if (polled < 0) {
+    if (const int error = wait_until_readable(descriptor_.get(), lock, waiting_); error != 0) {
       errno = error;
       return nullptr;
     }

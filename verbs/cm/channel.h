@@ -55,8 +55,8 @@ class Channel final : public rdma_event_channel {
   /// Deletes the channel; but one that a thread waits in stays, with its descriptor, for that thread.
   static void destroy(Channel* channel);
 
-  /// Waits unless the descriptor is non-blocking; null with errno, in a child ENODEV. The owner counts the event as
-  /// delivered.
+  /// Waits unless the descriptor is non-blocking; null with errno, in a child ENODEV. A thread that waits may be
+  /// cancelled. The owner counts the event as delivered.
   [[nodiscard]] EventRecord* take();
 
   // Under events_mutex().

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/system/no_cancellation.h"
 #include "base/system/random64.h"
 #include "verbs/cm/address.h"
 #include "verbs/soft/api/api.h"
@@ -218,6 +219,7 @@ bool serves_here() noexcept {
 // exit() may have interrupted whoever holds a lock, so nothing is waited for long: about 0.1 s, which is enough for a
 // holder that lost its core.
 void disconnect_everything() noexcept {
+  const NoCancellation whole;
   constexpr int kTries = 1000;
   constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
   if (!serves_here()) return;

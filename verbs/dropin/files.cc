@@ -1,4 +1,5 @@
 // The C library's calls through which programs would see softroce's files (sysfs.h), before the C library's own.
+// Those that open files are cancellation points, as its own are, and so must not be noexcept.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/system/uncancelled.h"
 #include "base/unique_fd.h"
 #include "verbs/dropin/sysfs.h"
 
@@ -26,14 +28,16 @@ Function* system_call(const char* name) noexcept {
 // A descriptor to read the text from; -1 where memory or descriptors ran out.
 int file_of(const std::string& text) noexcept {
   fairlead::UniqueFd fd(::memfd_create("softroce sysfs", MFD_CLOEXEC));
-  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return -1;
+  if (!fd || fairlead::uncancelled::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return -1;
+  }
   ::lseek(fd.get(), 0, SEEK_SET);
   return fd.release();
 }
 
 using Open = int(const char*, int, ...);
 
-int open_or(Open* system, const char* path, int flags, mode_t mode) noexcept {
+int open_or(Open* system, const char* path, int flags, mode_t mode) {
   const auto text = dropin::sysfs_text(path);
   return text ? file_of(*text) : system(path, flags, mode);
 }
@@ -45,7 +49,7 @@ mode_t mode_of(int flags, va_list arguments) noexcept {
 
 using Fopen = std::FILE*(const char*, const char*);
 
-std::FILE* fopen_or(Fopen* system, const char* path, const char* mode) noexcept {
+std::FILE* fopen_or(Fopen* system, const char* path, const char* mode) {
   const auto text = dropin::sysfs_text(path);
   if (!text) return system(path, mode);
   fairlead::UniqueFd fd(file_of(*text));

@@ -13,6 +13,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/system/no_cancellation.h"
 #include "fairlead/log.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/control_path.h"
@@ -164,6 +165,7 @@ int to_errno(Code code) noexcept {
 }
 
 Result<ibv_context*> open_at(Entry& entry, const std::string& address) {
+  const NoCancellation whole;
   try {
     auto core = entry.core(address);
     if (!core) return core.error();

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/system/no_cancellation.h"
+
 namespace fairlead::soft {
 namespace {
 
@@ -51,7 +53,9 @@ Device::Device(ibv_device& entry, Profile profile, const Clock& clock, std::uniq
     : Device(entry, profile, std::make_shared<DeviceCore>(clock, std::move(port), guid)) {}
 
 void Device::release() noexcept {
-  if (references_.fetch_sub(1) == 1) delete this;
+  if (references_.fetch_sub(1) != 1) return;
+  const NoCancellation to_the_end;
+  delete this;
 }
 
 Device::~Device() {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "base/system/no_cancellation.h"
 #include "base/system/random64.h"
 #include "verbs/soft/port/local/local_port.h"
 #include "verbs/soft/port/udp/udp_ports.h"
@@ -160,6 +161,7 @@ void DeviceCore::remove_listener(AsyncQueue& events) noexcept {
 }
 
 void DeviceCore::follow_host() {
+  const NoCancellation whole;
   if (!gids_.follow_host()) return;
   ibv_async_event event{};
   event.event_type = IBV_EVENT_GID_CHANGE;
@@ -218,6 +220,7 @@ Status DeviceCore::bind_port(std::uint32_t index) {
     return find_port(index, address).status();
   };
   if (const Status status = found(); status.code() != Code::kUnavailable) return status;
+  const NoCancellation while_binding;
   const std::lock_guard one_binds(binding_);
   if (const Status status = found(); status.code() != Code::kUnavailable) return status;
   auto bound = udp_ports_->bind(address);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/system/quiet_thread.h"
+#include "base/system/uncancelled.h"
 #include "verbs/soft/domain/domain.h"
 
 namespace fairlead::soft {
@@ -37,7 +38,7 @@ Watcher::Watcher(Domain& domain, int news, std::function<void()> on_news)
   if (!alarm_ || !patience_) throw std::system_error(errno, std::generic_category(), "no descriptor for the watcher");
   const auto alarm = [this] {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(alarm_.get(), &one, sizeof(one));
+    [[maybe_unused]] const ssize_t written = uncancelled::write(alarm_.get(), &one, sizeof(one));
   };
   domain_.set_watcher(alarm, patience_);
 }
@@ -104,7 +105,7 @@ void Watcher::run() noexcept {
     if (finds_something()) {
       if (offers_core_) {
         ::sched_yield();  // who sends more may need this core
-        offer_core_at_ = domain_.now() + kWithoutOffer;
+        offer_core_at_ = steady_clock().now() + kWithoutOffer;
       }
       continue;
     }

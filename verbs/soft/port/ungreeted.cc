@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -11,7 +12,8 @@ namespace fairlead::soft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes kMostKept{1};
+constexpr std::chrono::minutes kLongestKept{1};
+constexpr std::size_t kMostKept = 16;
 
 struct Kept {
   PrivateFd connection;
@@ -38,9 +40,12 @@ bool is_silent(int connection) noexcept {
 void keep_ungreeted(PrivateFd connection) noexcept {
   const std::lock_guard lock(all().mutex);
   const Clock::time_point now = Clock::now();
-  std::erase_if(all().kept,
-                [now](const Kept& each) { return !is_silent(each.connection.get()) || now - each.since > kMostKept; });
-  if (connection) all().kept.push_back({std::move(connection), now});
+  std::erase_if(all().kept, [now](const Kept& each) {
+    return !is_silent(each.connection.get()) || now - each.since > kLongestKept;
+  });
+  if (!connection) return;
+  if (all().kept.size() == kMostKept) all().kept.erase(all().kept.begin());
+  all().kept.push_back({std::move(connection), now});
 }
 
 }  // namespace fairlead::soft

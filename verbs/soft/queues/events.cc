@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <system_error>
 
+#include "base/system/no_cancellation.h"
+#include "base/system/uncancelled.h"
+
 namespace fairlead::soft {
 
 template <typename Event>
@@ -21,11 +24,11 @@ void EventQueue<Event>::push(const Event& event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(event);
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = uncancelled::write(fd_.get(), &one, sizeof(one));
 }
 
 template <typename Event>
-bool EventQueue<Event>::wait_one() noexcept {
+bool EventQueue<Event>::wait_one() {
   if (!is_mine()) errno = ENODEV;
   std::uint64_t one = 0;
   return is_mine() && ::read(fd_.get(), &one, sizeof(one)) == sizeof(one);
@@ -33,6 +36,7 @@ bool EventQueue<Event>::wait_one() noexcept {
 
 template <typename Event>
 bool EventQueue<Event>::uncount_one() noexcept {
+  const NoCancellation whole;
   std::uint64_t one = 0;
   const iovec to{&one, sizeof(one)};
   return ::preadv2(fd_.get(), &to, 1, -1, RWF_NOWAIT) == sizeof(one);  // the user may want to wait in read

@@ -25,8 +25,9 @@ class EventQueue {
   /// False in a forked child: it must wait neither for an acknowledgement nor for a lock, whose thread is the parent's.
   [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   void push(const Event& event);
-  /// Waits unless the descriptor is non-blocking; false with errno set, in a child ENODEV. Calls taken(event) before
-  /// remove_if can run, so that an object counts its delivered events before it may be destroyed.
+  /// Waits unless the descriptor is non-blocking; false with errno set, in a child ENODEV. A thread that waits may be
+  /// cancelled. Calls taken(event) before remove_if can run, so that an object counts its delivered events before it
+  /// may be destroyed.
   template <typename Taken>
   [[nodiscard]] bool pop(Event& event, Taken&& taken) {
     while (wait_one()) {
@@ -49,7 +50,7 @@ class EventQueue {
   }
 
  private:
-  [[nodiscard]] bool wait_one() noexcept;
+  [[nodiscard]] bool wait_one();  // a cancellation point, so not noexcept
   /// False where a pop() has done so already.
   [[nodiscard]] bool uncount_one() noexcept;
 

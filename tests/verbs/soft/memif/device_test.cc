@@ -439,6 +439,38 @@ TEST(MemifDevice, AnotherUsersProcessIsLetGo) {
   }
 }
 
+// Whoever has the name, another user among others, would have the client's descriptors by not coming to them.
+TEST(MemifDevice, AServerThatGreetsNobodyIsDialedOnce) {
+  const uid_t own = ::geteuid();
+  for (const uid_t whose : {own, own == 0 ? uid_t{65534} : own}) {
+    const std::string name = new_name();
+    ASSERT_EQ(::seteuid(whose), 0);  // whom the system notes as the listener
+    const PrivateFd server = listen_at(name);
+    ASSERT_EQ(::seteuid(own), 0);
+    const Device client = open(Role::kSlave, name);
+    // A handshake takes a second at most, and the next may begin 0.1 s later.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (std::chrono::steady_clock::now() < end) {
+      client->tend();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::vector<UniqueFd> calls;
+    const auto accept = [&] {
+      UniqueFd call(::accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!call) return false;
+      calls.push_back(std::move(call));
+      return true;
+    };
+    while (accept()) continue;
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_EQ(::send(calls[0].get(), "x", 1, MSG_NOSIGNAL), 1);
+    await([&] {
+      client->tend();
+      return accept();
+    });
+  }
+}
+
 TEST(MemifDevice, AChildOfForkHasNone) {
   Pair pair;
   const pid_t child = ::fork();

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/no_cancellation.h"
+#include "base/system/uncancelled.h"
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 #include "verbs/soft/port/interfaces.h"
@@ -209,6 +211,7 @@ Link* LocalPort::meet(const Gid& gid, std::uint8_t place) noexcept {
     if (Link* const link = find(party)) return link;
   }
   if (links_.size() >= kMostLinks) return nullptr;
+  const NoCancellation while_dialing;
   for (const Party& party : parties) {
     if (Link* const link = take_in(Link::dial(meeting_of(place_, party), party, self_, terms()))) return link;
   }
@@ -288,7 +291,7 @@ Nanos LocalPort::next_event() const noexcept {
 void LocalPort::tend() noexcept {
   next_tend_ = now_ + kTendEvery;
   std::array<epoll_event, 1> first;
-  const bool news = ::epoll_wait(events_.get(), first.data(), first.size(), 0) != 0;
+  const bool news = uncancelled::epoll_wait_now(events_.get(), first.data(), first.size()) != 0;
   for (const auto& link : links_) {
     if (link->since == 0) link->since = now_;  // when it was made, the time was that of the burst before
     link->look_at_peer(now_);
@@ -301,6 +304,7 @@ void LocalPort::tend() noexcept {
 
 void LocalPort::accept() noexcept {
   if (now_ < listen_again_) return;
+  const NoCancellation whole;
   if (std::exchange(listen_again_, 0) != 0 && !watch(listener_.get())) listen_again_ = now_ + kWithoutDescriptors;
   bool more = true;
   errno = 0;
@@ -317,6 +321,7 @@ void LocalPort::accept() noexcept {
 }
 
 void LocalPort::hear_strangers() noexcept {
+  const NoCancellation whole;
   std::erase_if(strangers_, [this](Stranger& each) {
     GreetingBytes bytes;
     UniqueFd memory;

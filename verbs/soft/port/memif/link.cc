@@ -16,7 +16,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/no_cancellation.h"
 #include "base/system/own_user.h"
+#include "base/system/uncancelled.h"
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
 #include "verbs/soft/port/socket_file.h"
@@ -28,6 +30,7 @@ namespace {
 constexpr int kBacklog = 16;
 constexpr Nanos kDialEvery = 100 * kMillisecond;
 constexpr Nanos kLongestHandshake = 1 * kSecond;
+constexpr Nanos kLongestUngreeted = 60 * kSecond;
 constexpr Nanos kSteady = 1 * kSecond;  // a link that was up so long is news when it ends, whatever was said before
 constexpr Nanos kLookAgain = 2 * kMillisecond;  // whoever sleeps on the link asks what has become of it
 constexpr std::size_t kMessagesAtOnce = 16;
@@ -116,6 +119,7 @@ Status Link::listen() {
 Link::~Link() {
   if (!is_mine()) return;
   if (peer_) part("it is closed here", true, false);
+  if (ungreeted_) keep_ungreeted(std::move(ungreeted_));
   if (listener_ && is_file(settings_.socket)) ::unlink(settings_.socket.c_str());
 }
 
@@ -135,19 +139,20 @@ void Link::ring_in(Nanos time) noexcept {
 // is readable as it is.
 void Link::wake_peer(const Way& way) noexcept {
   pollfd room{way.wakes_peer.get(), POLLOUT, 0};
-  if (::poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) return;
+  if (uncancelled::poll_now(&room, 1) != 1 || (room.revents & POLLOUT) == 0) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(way.wakes_peer.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = uncancelled::write(way.wakes_peer.get(), &one, sizeof one);
 }
 
 void Link::hush() noexcept {
   if (!is_mine()) return;
   std::array<epoll_event, 8> events;
-  ::epoll_wait(events_.get(), events.data(), static_cast<int>(events.size()), 0);
+  uncancelled::epoll_wait_now(events_.get(), events.data(), static_cast<int>(events.size()));
 }
 
 void Link::tend() noexcept {
   if (!is_mine()) return;
+  const NoCancellation whole;
   if (peer_) converse();
   if (talking() && steady_clock().now() >= since_ + kLongestHandshake) {
     part("it takes longer than a second to connect", true, true);
@@ -175,6 +180,9 @@ void Link::accept() noexcept {
 void Link::dial() noexcept {
   dial_at_ = steady_clock().now() + kDialEvery;
   ring_in(kDialEvery);
+  // Who has not come to the last one will not come to another before, and would cost a descriptor each time.
+  if (ungreeted_ && is_silent(ungreeted_.get()) && steady_clock().now() < since_ + kLongestUngreeted) return;
+  ungreeted_.reset();
   PrivateFd socket = new_socket();
   const Address address = address_of(settings_.socket);
   if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) return;
@@ -230,7 +238,10 @@ void Link::converse() noexcept {
   }
 }
 
-void Link::fail(const char* what) noexcept { part(what, true, true); }
+void Link::fail(const char* what) noexcept {
+  const NoCancellation whole;
+  part(what, true, true);
+}
 
 void Link::part(const std::string& why, bool tell, bool blame) noexcept {
   if (tell) static_cast<void>(say({Disconnect{0, why}}));
@@ -241,7 +252,7 @@ void Link::part(const std::string& why, bool tell, bool blame) noexcept {
   }
   if (peer_ && !heard_ && settings_.role == Role::kSlave) {
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer_.get(), nullptr);
-    keep_ungreeted(std::move(peer_));
+    ungreeted_ = std::move(peer_);
   }
   peer_.reset();
   handshake_.reset();

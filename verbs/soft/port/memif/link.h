@@ -1,8 +1,9 @@
 // The connection behind a memif: who is there, what both agreed on, and the end of it.
 //
 // The master listens and has one peer at a time, others are told so. The slave connects, again and again, ten times a
-// second. Each takes only processes of its own user. A peer that dies, leaves, lies or is too slow to agree is let go,
-// which is logged, and another one may come. Its memory goes then, but in tend() and fail() alone.
+// second, but not while the last one waits to be greeted (../ungreeted.h). Each takes only processes of its own user. A
+// peer that dies, leaves, lies or is too slow to agree is let go, which is logged, and another one may come. Its memory
+// goes then, but in tend() and fail() alone.
 // Threads: all calls but wait_fd() by one thread at a time. A child of fork() has no link.
 #pragma once
 
@@ -75,6 +76,7 @@ class Link {
   UniqueFd alarm_;
   PrivateFd listener_;
   PrivateFd peer_;
+  PrivateFd ungreeted_;  // the connection before, which the master has not come to
   std::unique_ptr<Handshake> handshake_;
   Nanos since_ = 0;  // when the peer came, or when the link came up
   Nanos dial_at_ = 0;

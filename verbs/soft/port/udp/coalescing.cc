@@ -4,6 +4,8 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include "base/system/no_cancellation.h"
+
 namespace fairlead::soft {
 namespace {
 
@@ -19,6 +21,7 @@ void Coalescing::switch_on() noexcept {
 }
 
 void Coalescing::switch_off() noexcept {
+  const NoCancellation whole;
   quiet_ = 0;
   if (!set_coalescing(socket_, 0)) return;
   // What came just before may be coalesced. Switched on again, the system still tells its segment size.

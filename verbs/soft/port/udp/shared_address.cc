@@ -14,6 +14,7 @@
 #include <random>
 #include <system_error>
 
+#include "base/system/no_cancellation.h"
 #include "base/system/no_descriptor.h"
 #include "base/system/no_thread.h"
 #include "base/system/own_user.h"
@@ -238,6 +239,7 @@ SharedAddress::~SharedAddress() {
 }
 
 Status SharedAddress::take_requests(std::uint32_t service) const {
+  const NoCancellation whole;
   const auto nobody_joins = names_.lock();
   if (!nobody_joins) return nobody_joins.error();
   if (Status taken = names_.take_service(service, member()); !taken.ok()) {
@@ -250,6 +252,7 @@ Status SharedAddress::take_requests(std::uint32_t service) const {
 
 void SharedAddress::leave_requests(std::uint32_t service) const noexcept {
   if (owner_ != ::getpid()) return;
+  const NoCancellation whole;
   // First, as that can be done without descriptors: others can have it then, and whoever takes it steers them away.
   names_.leave_service(service);
   const auto nobody_joins = names_.lock();

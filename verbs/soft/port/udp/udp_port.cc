@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/no_cancellation.h"
+#include "base/system/uncancelled.h"
 #include "verbs/soft/port/frame/lanes.h"
 #include "verbs/soft/port/interfaces.h"
 #include "verbs/soft/wire/icrc.h"
@@ -180,6 +182,7 @@ const UdpPort::TxSocket* UdpPort::sender_outward(const Route& route, std::uint32
 
 Route UdpPort::make_route(const Gid& destination, std::uint32_t flow, std::uint8_t traffic_class,
                           std::uint8_t hop_limit) {
+  const NoCancellation whole;
   std::erase(unsegmented_, destination);  // the way to it may be another by now
   Route route{address_, destination, kRoceUdpPort, traffic_class, hop_limit, socket_};
   const std::optional<bool> in_host = is_of_host(destination);
@@ -261,12 +264,12 @@ void UdpPort::prepare(TxBatch& batch, std::size_t from) noexcept {
 int UdpPort::send_run(std::size_t from, std::size_t to) noexcept {
   mmsghdr* messages = &sender_->messages[from];
   const int socket = sender_->sockets[from];
-  if (to - from > 1) return ::sendmmsg(socket, messages, static_cast<unsigned>(to - from), 0);
+  if (to - from > 1) return uncancelled::sendmmsg(socket, messages, static_cast<unsigned>(to - from), 0);
   const msghdr& header = messages->msg_hdr;
   const bool plain = header.msg_control == nullptr && header.msg_iovlen == 1;
-  const ssize_t sent = plain ? ::sendto(socket, header.msg_iov->iov_base, header.msg_iov->iov_len, 0,
-                                        static_cast<const sockaddr*>(header.msg_name), header.msg_namelen)
-                             : ::sendmsg(socket, &header, 0);
+  const ssize_t sent = plain ? uncancelled::sendto(socket, header.msg_iov->iov_base, header.msg_iov->iov_len, 0,
+                                                   static_cast<const sockaddr*>(header.msg_name), header.msg_namelen)
+                             : uncancelled::sendmsg(socket, &header, 0);
   return sent < 0 ? -1 : 1;
 }
 

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system/uncancelled.h"
+
 namespace fairlead::soft {
 
 UdpReceiver::UdpReceiver(int socket) : socket_(socket), coalescing_(socket) { prepare(kMessages); }
@@ -33,7 +35,7 @@ bool UdpReceiver::refill() noexcept {
   prepare(std::exchange(count_, 0));
   // Looking for a second message where there is none costs a message to and fro a tenth of its time.
   const unsigned wanted = more_ ? kMessages : 1;
-  const int got = ::recvmmsg(socket_, messages_.data(), wanted, MSG_DONTWAIT, nullptr);
+  const int got = uncancelled::recvmmsg(socket_, messages_.data(), wanted, MSG_DONTWAIT);
   count_ = got > 0 ? static_cast<std::size_t>(got) : 0;
   more_ = count_ == wanted;
   index_ = 0;

@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "base/system/own_user.h"
+#include "base/system/uncancelled.h"
 #include "fairlead/log.h"
 
 namespace fairlead::soft {
@@ -89,7 +90,7 @@ Result<PcapFile*> PcapFile::open(std::string_view path) {
 void PcapFile::write(const PcapRecords& records) noexcept {
   if (records.bytes().empty() || failed_.load(std::memory_order_relaxed)) return;
   // One call, so that the frames of several threads and processes do not mix: the file is open for appending.
-  const ssize_t written = ::write(fd_.get(), records.bytes().data(), records.bytes().size());
+  const ssize_t written = uncancelled::write(fd_.get(), records.bytes().data(), records.bytes().size());
   if (written == static_cast<ssize_t>(records.bytes().size()) || failed_.exchange(true)) return;
   log(LogLevel::kError, fmt::format("softroce: the capture file {} ends here: {}", path_,
                                     written < 0 ? std::strerror(errno) : "the disk is full"));

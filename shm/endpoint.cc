@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system/no_watch.h"
+
 namespace fairlead::shm {
 namespace {
 
@@ -26,8 +28,7 @@ Result<std::unique_ptr<ShmEndpoint>> ShmEndpoint::open(ShmDevice& device) {
   event.events = EPOLLIN;
   if (!endpoint->shared_.epoll ||
       ::epoll_ctl(endpoint->shared_.epoll.get(), EPOLL_CTL_ADD, endpoint->listener_.wait_fd(), &event) != 0) {
-    return {Code::kResourceExhausted,
-            fmt::format("cannot watch sockets of shm: {}; raise `ulimit -n`", std::strerror(errno))};
+    return no_watch("sockets of shm", errno);
   }
   return endpoint;
 }

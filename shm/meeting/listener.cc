@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/system/no_watch.h"
 #include "base/system/unix_packets.h"
 
 namespace fairlead::shm {
@@ -71,8 +72,7 @@ Result<Listener> Listener::open(const Place& place, const Clock& clock) {
   }
   listener.path_ = path;
   if (!listener.acceptor_.open(std::move(*socket))) {
-    return {Code::kResourceExhausted,
-            fmt::format("cannot watch the socket {}: {}; raise `ulimit -n`", path, std::strerror(errno))};
+    return no_watch(fmt::format("the socket {}", path), errno);
   }
   return listener;
 }
@@ -118,7 +118,10 @@ bool Listener::accept_some() noexcept {
       refuse("a process", "too many that said nothing");
       unknown_.erase(unknown_.begin());
     }
-    acceptor_.watch(socket->get());
+    if (!acceptor_.watch(socket->get())) {
+      refuse("a process", no_watch("it", errno).message());
+      continue;
+    }
     unknown_.push_back({std::move(*socket), std::move(*process), now + kGreetingTime});
   }
   return true;

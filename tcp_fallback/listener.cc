@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
+#include <cstring>
 
 #include "base/system/no_watch.h"
 #include "tcp_fallback/socket.h"
@@ -44,8 +44,8 @@ bool Listener::accept_some() noexcept {
   const Nanos now = clock_->now();
   for (int i = 0; i < kAcceptBatch; ++i) {
     std::optional<PrivateFd> connection = acceptor_.accept(now, [this](int error) {
-      log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_,
-                                          std::generic_category().message(error)));
+      log(LogLevel::kWarning,
+          fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_, std::strerror(error)));
     });
     if (!connection) return i != 0;
     if (unknown_.size() >= kMaxUnknown) {

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "base/system/no_watch.h"
 #include "base/system/unix_packets.h"
 #include "shm/domain.h"
 
@@ -342,8 +342,9 @@ bool ShmPath::watch() noexcept {
     return descriptor < 0 || ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
   };
   if (add(socket_.get()) && add(memory_.life())) return true;
-  fail(Code::kResourceExhausted, fmt::format("cannot watch the socket to {}: {}; raise fs.epoll.max_user_watches",
-                                             peer_name(), std::strerror(errno)));
+  const int error = errno;
+  const Status why = no_watch(fmt::format("the socket to {}", peer_name()), error);
+  fail(why.code(), why.message());
   return false;
 }
 

@@ -81,6 +81,7 @@ std::string_view Responder::begin(const Slot& slot, Sink& sink, Advance& outcome
   }
   if (begun_ - ended_ == kDepth) return "more requests than the depth";
   if (write_open_ && slot.kind != SlotKind::kWriteData) return "a request within a write";
+  if (const std::string_view reason = contradiction(slot); !reason.empty()) return reason;
   switch (slot.kind) {
     case SlotKind::kMessage:
       return begin_message(slot, sink);
@@ -96,15 +97,15 @@ std::string_view Responder::begin(const Slot& slot, Sink& sink, Advance& outcome
   }
 }
 
-/// In what says what its sender knows.
+/// In what says what its sender knows of.
 std::string_view Responder::contradiction(const Slot& slot) const noexcept {
+  if (slot.kind != SlotKind::kMessage && !slot.notifies()) return {};
   if (static_cast<std::int32_t>(refused_ - slot.word) < 0) return "a message that knows of refusals that never were";
   if (slot.kind == SlotKind::kWriteData && (slot.flags & kLast) == 0) return "the notification of a write within it";
   return {};
 }
 
 std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept {
-  if (const std::string_view reason = contradiction(slot); !reason.empty()) return reason;
   Slot copy = slot;
   const std::byte* bytes = copy.inside();
   if (!slot.fits_inside()) {
@@ -124,7 +125,6 @@ std::string_view Responder::begin_message(const Slot& slot, Sink& sink) noexcept
 // ---- writes --------------------------------------------------------------------------------------------------------
 
 std::string_view Responder::take_piece(const Slot& slot, Sink& sink, Advance& outcome) noexcept {
-  if (const std::string_view reason = slot.notifies() ? contradiction(slot) : ""; !reason.empty()) return reason;
   if (!write_open_) verdict_ = Code::kOk;
   write_open_ = true;
   if ((slot.flags & kLost) != 0 && verdict_ == Code::kOk) verdict_ = Code::kDataLoss;
@@ -147,7 +147,6 @@ std::string_view Responder::take_piece(const Slot& slot, Sink& sink, Advance& ou
 
 std::string_view Responder::begin_copy(const Slot& slot) noexcept {
   if (!pulls_) return "a write to copy, which was not offered";
-  if (const std::string_view reason = slot.notifies() ? contradiction(slot) : ""; !reason.empty()) return reason;
   const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
   if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
   Slot inside = slot;

@@ -1,7 +1,6 @@
 #include "verbs/soft/datagram/unreliable.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
@@ -62,11 +61,7 @@ void put_headers(const Qp& qp, const SendWqe& wqe, const OpcodeInfo& info, const
     Deth{qkey, qp.number()}.encode(to);
     to += Deth::kBytes;
   }
-  if (info.reth) {
-    Reth{wqe.remote_address, wqe.rkey, wqe.length}.encode(to);
-    to += Reth::kBytes;
-  }
-  if (info.immediate) std::memcpy(to, &wqe.immediate, kImmediateBytes);
+  requester::put_headers(wqe, info, to);
 }
 
 Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {

@@ -52,7 +52,7 @@ bool may_be_early(const Qp& qp, const Packet& packet, std::int32_t ahead) noexce
 
 // Of RC. A repeated READ or atomic may lie behind all that a long READ answers, so what is remembered decides there.
 bool in_window(const Qp& qp, const Packet& packet) noexcept {
-  if (!packet.info->request() && packet.info->kind != PacketKind::kBundle) {
+  if (!packet.info->request()) {
     const bool answers = packet.bth.psn.since(qp.send.una) > -kFarthest && packet.bth.psn.before(qp.send.sent_end);
     return answers || !qp.requests();
   }
@@ -91,7 +91,6 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
   // The upper bit tells full from limited members; both may talk to us, a full member.
   if (((packet.bth.pkey ^ kDefaultPKey) & 0x7fff) != 0) return counters.drop_pkey.add();
   if (!icrc_valid(*qp, slot, raw, packet)) return counters.drop_icrc.add();
-  const bool bundle = packet.info->kind == PacketKind::kBundle;
   if (qp->type() == IBV_QPT_RC && qp->responds() && !notification && !in_window(*qp, packet))
     return counters.drop_bogus.add();
   if (raw.congestion_marked() && qp->congestion && !packet.payload.empty()) on_congestion_mark(*qp);
@@ -104,7 +103,7 @@ void Domain::receive(PortSlot& slot, const RxPacket& raw) noexcept {
     case IBV_QPT_UC:
       return uc_responder::on_packet(*qp, packet);
     default:
-      if (bundle) return receive_bundle(*qp, packet);
+      if (packet.info->kind == PacketKind::kBundle) return receive_bundle(*qp, packet);
       if (packet.info->carried_ack) completer::on_response(*qp, carried_by(packet));
       return packet.info->request() ? responder::on_request(*qp, packet) : completer::on_response(*qp, packet);
   }

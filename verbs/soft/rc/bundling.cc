@@ -10,9 +10,6 @@
 namespace fairlead::soft::requester {
 namespace {
 
-/// As far as is known; `begun`: into the bundle that the peer is being tried with.
-bool peer_takes(const SendState& s, bool begun) noexcept { return s.bundles != SendState::Bundles::kTried || begun; }
-
 /// A message by itself becomes the first of a bundle.
 void begin_bundle(TxBatch& batch, TxPacket& packet, std::byte* bytes) noexcept {
   Bth bth = Bth::decode(bytes);
@@ -32,9 +29,9 @@ void begin_bundle(TxBatch& batch, TxPacket& packet, std::byte* bytes) noexcept {
 }  // namespace
 
 bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noexcept {
-  return packet.fresh && qp.receive.peer_is_kin && qp.port->bundles && wqe.packets == 1 && !packet.carries_ack &&
-         packet.refers.empty() && wqe.length <= TxBatch::kCopyBytes && wqe.opcode != IBV_WR_SEND_WITH_INV &&
-         qp.send.bundles != SendState::Bundles::kRefused;
+  return !wqe.first.before(qp.send.sent_end) && qp.receive.peer_is_kin && qp.port->bundles && wqe.packets == 1 &&
+         !packet.carries_ack && packet.refers.empty() && wqe.length <= TxBatch::kCopyBytes &&
+         wqe.opcode != IBV_WR_SEND_WITH_INV && qp.send.bundles != SendState::Bundles::kRefused;
 }
 
 Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept {
@@ -44,7 +41,9 @@ Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const Opco
   std::byte* const bytes = static_cast<std::byte*>(batch.iovs(*last)[0].iov_base);
   const Psn first(load32(bytes + 8));
   const std::size_t begins = last->messages == 1 ? BundledHead::kBytes : 0, adds = bundled_bytes(info, wqe.length);
-  if (first + last->messages != wqe.first || !batch.may_grow(begins + adds) || !peer_takes(qp.send, begins == 0) ||
+  const bool second =
+      begins != 0 && qp.send.bundles == SendState::Bundles::kTried;  // while the first is not acknowledged
+  if (first + last->messages != wqe.first || second || !batch.may_grow(begins + adds) ||
       last->size - Bth::kBytes - kIcrcBytes + begins + adds > qp.mtu)
     return Joining::kNoBundle;
 

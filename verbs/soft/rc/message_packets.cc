@@ -70,7 +70,8 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   const Opcode plain = message_opcode(wqe, first, last);
   const Opcode opcode = packet.carries_ack ? carrying(plain) : plain;
   const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(opcode));
-  if (!packet.fresh) on_repeat(qp.send, wqe.first + packet.number);
+  const Psn psn = wqe.first + packet.number;
+  if (psn.before(qp.send.sent_end)) on_repeat(qp.send, psn);
   const bool joins = may_join(qp, wqe, packet);
   if (joins) {
     const Joining joined = join(qp, wqe, packet, info);
@@ -83,7 +84,7 @@ bool put_packet(Qp& qp, const MessagePacket& packet) noexcept {
   bth.pad = refers ? 0 : static_cast<std::uint8_t>(-length & 3);
   bth.dest_qpn = qp.attr.dest_qp_num;
   bth.kin = qp.receive.peer_is_kin;
-  bth.psn = wqe.first + packet.number;
+  bth.psn = psn;
   bth.ack_request = packet.ack_request;
 
   TxBatch& batch = qp.domain.batch(*qp.port, std::max<std::size_t>(wqe.segments, 1));

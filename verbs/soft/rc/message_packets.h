@@ -38,7 +38,6 @@ struct MessagePacket {
   std::uint32_t number = 0;  // of its packets
   bool ack_request = false;
   bool carries_ack = false;                // the one that the responder holds
-  bool fresh = false;                      // it was not sent before
   std::span<const std::byte> refers = {};  // not empty: it refers to this payload, that of as many packets as it takes
 };
 

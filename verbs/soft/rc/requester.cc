@@ -158,8 +158,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
   const bool asks =
       last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) || !has_room(qp, wqe);
-  if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe),
-                       !(wqe.first + s.cursor_packet).before(s.sent_end), refers})) {
+  if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe), refers})) {
     s.in_flight -= charge;
     qp.domain.give_back(window, charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);

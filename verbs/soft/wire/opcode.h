@@ -56,11 +56,11 @@ enum class Service : std::uint8_t { kRc = 0, kUc = 1, kUd = 3, kManufacturer = 6
 enum class PacketKind : std::uint8_t {
   kNone,
   kCongestionNotification,
-  kBundle,
   kSend,
   kWrite,
   kRead,
   kAtomic,
+  kBundle,
   kReadResponse,
   kAck,
   kAtomicAck,
@@ -83,7 +83,7 @@ struct OpcodeInfo {
   bool deth = false;
   bool carried_ack = false;       // the last header
   std::uint8_t header_bytes = 0;  // BTH and what follows it
-  bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kAtomic; }
+  bool request() const noexcept { return kind >= PacketKind::kSend && kind <= PacketKind::kBundle; }
   bool response() const noexcept { return kind >= PacketKind::kReadResponse; }
 };
 

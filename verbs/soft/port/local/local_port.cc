@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/system/no_cancellation.h"
+#include "base/system/no_watch.h"
 #include "base/system/uncancelled.h"
 #include "base/system/unix_packets.h"
 #include "fairlead/log.h"
@@ -73,7 +73,7 @@ Status LocalPort::listen() {
   if (!listener) return listener.error();
   listener_ = std::move(*listener);
   if (events_ && watch(listener_.get()) && (inner_->wait_fd() < 0 || watch(inner_->wait_fd()))) return {};
-  return {Code::kResourceExhausted, fmt::format("no descriptors: {}; raise `ulimit -n`", std::strerror(errno))};
+  return no_watch("its sockets", errno);
 }
 
 bool LocalPort::watch(int fd) noexcept {

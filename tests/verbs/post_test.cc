@@ -1,8 +1,10 @@
 // What a post looks like on the device: doorbells, signals, inline data, pieces, READ depth.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 
+#include "base/guarded.h"
 #include "harness.h"
 
 namespace fairlead::verbs::testing {
@@ -108,6 +110,36 @@ TEST(Post, InlineUpToWhatWasGranted) {
   pair.settle();
   EXPECT_EQ(std::memcmp(source.memory.data(), target.memory.data(), 101), 0);
   EXPECT_EQ(pair.far.log.messages, (std::vector<std::string>{small, large}));
+}
+
+// One of several in a doorbell, whose memory whoever posts would fault over: the device says it, of that one.
+TEST(Post, WhatIsGoneDoesNotGoInline) {
+  install_fault_handlers();
+  RecordingVerbs::Features features;
+  features.max_inline = 100;
+  FakePair pair(features, depth(8));
+  Region source(*pair.near.device, 256), target(*pair.far.device, 256);
+  auto* const page =
+      static_cast<std::byte*>(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(page, MAP_FAILED);
+  const auto registered = pair.near.device->register_memory({.bytes = {page, 4096}});
+  ASSERT_TRUE(registered);
+  ASSERT_EQ(::mprotect(page, 4096, PROT_NONE), 0);
+  const std::array segments = {source.segment(0, 8), LocalSegment{page, 8, registered->local}, source.segment(8, 8),
+                               source.segment(16, 101)};
+  const std::array parts = {source.segment(0, 8), segments[1]};
+  const std::array list = {write_request(0, {&segments[0], 1}, target), write_request(1, {&segments[1], 1}, target),
+                           write_request(2, {&segments[2], 1}, target), write_request(3, {&segments[3], 1}, target),
+                           write_request(4, parts, target)};
+  EXPECT_EQ(pair.path().post(list), list.size());
+  std::vector<bool> is_inline;
+  for (const RecordedSend& send : pair.qp().posted) is_inline.push_back(send.is_inline());
+  EXPECT_EQ(is_inline, (std::vector<bool>{true, false, true, false, false}));
+  ASSERT_EQ(::mprotect(page, 4096, PROT_READ | PROT_WRITE), 0);  // the device that records them copies all of them
+  pair.settle();
+  EXPECT_EQ(pair.near.log.completions.size(), list.size());
+  pair.near.device->deregister(*registered);
+  ::munmap(page, 4096);
 }
 
 TEST(Post, ReadsAreNeverInline) {

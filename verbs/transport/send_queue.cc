@@ -22,6 +22,7 @@ SendQueue::SendQueue(const QueueLimits& limits, const MessageArena& arena, WorkC
       arena_(arena),
       chain_(chain),
       requests_(std::bit_ceil(limits.send_depth)),
+      request_mask_(std::bit_ceil(limits.send_depth) - 1),
       segments_(requests_.size() * limits.max_segments),
       wqes_(std::bit_ceil(limits.send_slots())) {}
 
@@ -29,7 +30,7 @@ SendQueue::Posted SendQueue::post(std::span<const datapath::WorkRequest> request
   chain_.clear();
   const std::uint32_t free = limits_.send_depth - (accepted_ - reported_);
   const std::size_t count = std::min<std::size_t>(free, requests.size());
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = put_small(requests.first(count)); i < count; ++i) {
     if (!put(requests[i])) take(requests[i]);
   }
   return {count, ring(false)};
@@ -84,10 +85,44 @@ int SendQueue::ring(bool greet) noexcept {
   while (started_ != accepted_ && append(started_)) ++started_;
   append_control(greet);
   if (chain_.empty()) return 0;
+  chain_.keep_inline_what_is_there();
   chain_.last().send_flags |= IBV_SEND_SIGNALED;
   unsignalled_ = 0;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(start_.qp, chain_.first(), &bad);
+}
+
+/// Those in front that may go at once and are writes of one short segment, which come by the million: as put() does it,
+/// in one go. How many there were.
+std::size_t SendQueue::put_small(std::span<const datapath::WorkRequest> requests) noexcept {
+  if (started_ != accepted_ || stopped_ || start_.qp == nullptr || !start_.one_sided) return 0;
+  const std::uint64_t longest = std::min(start_.max_inline, WorkChain::kMostInline);
+  const std::size_t most = std::min<std::size_t>(requests.size(), limits_.send_depth - data_wqes_);
+  const std::uint32_t signal_every = limits_.signal_every();
+  std::size_t count = 0;
+  for (; count < most; ++count) {
+    const datapath::WorkRequest& wanted = requests[count];
+    if (wanted.kind != datapath::OpKind::kWrite || wanted.local.size() != 1 || wanted.notify) break;
+    const datapath::LocalSegment& segment = wanted.local.front();
+    if (segment.length == 0 || segment.length > longest) break;
+    chain_.append_small_write(start_.wr_id | wqe_head_, segment.data, static_cast<std::uint32_t>(segment.length),
+                              static_cast<std::uint32_t>(segment.key), wanted.remote_address,
+                              static_cast<std::uint32_t>(wanted.remote_key));
+    if (++unsignalled_ >= signal_every) {
+      chain_.last().send_flags |= IBV_SEND_SIGNALED;
+      unsignalled_ = 0;
+    }
+    wqes_[wqe_head_++ & (wqes_.size() - 1)] = WqeKind::kWrite;
+    Request& r = request(accepted_++);
+    r.id = wanted.id;
+    r.length = segment.length;
+    r.end = wqe_head_;
+    r.kind = datapath::OpKind::kWrite;
+    r.code = Code::kOk;
+  }
+  data_wqes_ += static_cast<std::uint32_t>(count);
+  started_ = accepted_;
+  return count;
 }
 
 /// One work request that may go at once: it is not kept here first.
@@ -100,14 +135,14 @@ bool SendQueue::put(const datapath::WorkRequest& wanted) noexcept {
   for (const datapath::LocalSegment& segment : wanted.local) bytes += segment.length;
   if (bytes > limits_.max_wr_bytes || refusal(wanted, bytes) != Code::kOk) return false;
   if (wanted.notify && !start_.credits->take_message()) return false;
-  ibv_send_wr& wr = append_one_sided_wqe(wanted.kind, wanted.remote_address,
-                                         static_cast<std::uint32_t>(wanted.remote_key), wanted.notify);
+  append_one_sided_wqe(wanted.kind, wanted.remote_address, static_cast<std::uint32_t>(wanted.remote_key),
+                       wanted.notify);
   for (const datapath::LocalSegment& segment : wanted.local) {
     if (segment.length == 0) continue;
     chain_.add_segment(segment.data, static_cast<std::uint32_t>(segment.length),
                        static_cast<std::uint32_t>(segment.key));
   }
-  if (!read && may_go_inline(bytes)) wr.send_flags |= IBV_SEND_INLINE;
+  if (!read && may_go_inline(bytes)) chain_.set_inline();
   Request& r = request(accepted_);
   r.id = wanted.id;
   r.length = bytes;
@@ -147,7 +182,7 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
     if (!room() || (read && reads_ == start_.max_reads)) return false;
     const bool notifies = r.notify && r.bytes <= limits_.max_wr_bytes;  // the last piece does
     if (notifies && !start_.credits->take_message()) return false;
-    ibv_send_wr& wr = append_one_sided_wqe(r.kind, r.remote_address, r.remote_key, notifies ? r.notify : std::nullopt);
+    append_one_sided_wqe(r.kind, r.remote_address, r.remote_key, notifies ? r.notify : std::nullopt);
     std::uint64_t piece = 0;
     while (piece < limits_.max_wr_bytes && r.segment < r.segments) {
       const datapath::LocalSegment& segment = segments[r.segment];
@@ -161,28 +196,21 @@ bool SendQueue::append_one_sided(Request& r, std::uint32_t number) noexcept {
         r.segment_offset = 0;
       }
     }
-    if (!read && may_go_inline(piece)) wr.send_flags |= IBV_SEND_INLINE;
+    if (!read && may_go_inline(piece)) chain_.set_inline();
     r.remote_address += piece;
     r.bytes -= piece;
   } while (r.bytes != 0);
   return true;
 }
 
-/// The last request's data. Whoever posts copies it, and would fault where memory is gone: the device says it instead.
-bool SendQueue::may_go_inline(std::uint64_t bytes) const noexcept {
-  return bytes != 0 && bytes <= start_.max_inline && chain_.last_is_readable();
-}
-
-ibv_send_wr& SendQueue::append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address,
-                                             std::uint32_t remote_key,
-                                             const std::optional<std::uint32_t>& notify) noexcept {
+void SendQueue::append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address, std::uint32_t remote_key,
+                                     const std::optional<std::uint32_t>& notify) noexcept {
   const bool read = kind == datapath::OpKind::kRead;
   ibv_send_wr& wr = append_wqe(read ? WqeKind::kRead : WqeKind::kWrite);
   wr.opcode = read ? IBV_WR_RDMA_READ : notify ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
   if (notify) wr.imm_data = htonl(*notify);
   wr.wr.rdma.remote_addr = remote_address;
   wr.wr.rdma.rkey = remote_key;
-  return wr;
 }
 
 void SendQueue::append_control(bool greet) noexcept {

@@ -12,6 +12,7 @@
 // Owner: the connection. Threads: one at a time. No allocation after construction.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -98,7 +99,7 @@ class SendQueue {
   };
 
   // Numbers wrap, so the rings' sizes are powers of two.
-  [[nodiscard]] std::size_t place_of(std::uint32_t number) const noexcept { return number & (requests_.size() - 1); }
+  [[nodiscard]] std::size_t place_of(std::uint32_t number) const noexcept { return number & request_mask_; }
   [[nodiscard]] Request& request(std::uint32_t number) noexcept { return requests_[place_of(number)]; }
   [[nodiscard]] const Request& request(std::uint32_t number) const noexcept { return requests_[place_of(number)]; }
   [[nodiscard]] datapath::LocalSegment* segments_of(std::uint32_t number) noexcept {
@@ -110,15 +111,18 @@ class SendQueue {
   void copy_message(Request& request, const datapath::WorkRequest& wanted) noexcept;
 
   // Building the chain. put() and append_* return false when something is missing: slots, read depth, credits.
+  std::size_t put_small(std::span<const datapath::WorkRequest> requests) noexcept;
   bool put(const datapath::WorkRequest& wanted) noexcept;
   bool append(std::uint32_t number) noexcept;
   bool append_message(Request& request) noexcept;
   bool append_one_sided(Request& request, std::uint32_t number) noexcept;
   void append_control(bool greet) noexcept;
   int ring(bool greet) noexcept;
-  [[nodiscard]] bool may_go_inline(std::uint64_t bytes) const noexcept;
-  ibv_send_wr& append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address, std::uint32_t remote_key,
-                                    const std::optional<std::uint32_t>& notify) noexcept;
+  [[nodiscard]] bool may_go_inline(std::uint64_t bytes) const noexcept {
+    return bytes != 0 && bytes <= std::min(start_.max_inline, WorkChain::kMostInline);
+  }
+  void append_one_sided_wqe(datapath::OpKind kind, std::uint64_t remote_address, std::uint32_t remote_key,
+                            const std::optional<std::uint32_t>& notify) noexcept;
   ibv_send_wr& append_wqe(WqeKind kind) noexcept;
   [[nodiscard]] bool room() const noexcept { return data_wqes_ < limits_.send_depth; }
 
@@ -132,6 +136,7 @@ class SendQueue {
   Start start_;
 
   std::vector<Request> requests_;
+  const std::uint32_t request_mask_;
   std::vector<datapath::LocalSegment> segments_;
   // Requests [reported_, started_) are wholly on the wire (or refused), [started_, accepted_) wait. They count up.
   std::uint32_t reported_ = 0, started_ = 0, accepted_ = 0;

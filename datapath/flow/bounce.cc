@@ -116,6 +116,7 @@ void Bounce::post(Outbox& outbox, Piece& piece) {
   t.own.bytes = t.bytes = piece.bytes;
   t.list = &t.own;
   t.traffic = of.traffic;
+  t.is_piece = true;
   t.piece = &piece;
   piece.carried = &t;
   piece.state = Piece::State::kOnPath;

@@ -93,6 +93,7 @@ void Outbox::data_completed(const DataPart& data, Code code, std::uint32_t count
   t.outstanding -= count;
   if (code == Code::kOk) {
     t.done_bytes += data.part.bytes;
+    if (ends_plainly(t)) return end_plainly(t);
   } else if (!is_innocent(code)) {
     fail_transfer(t, code, region_at(t, data.part.at));
     // Messages in flight behind the refused write come back; none may overtake them.
@@ -190,6 +191,20 @@ void Outbox::fail_transfer(TransferImpl& t, Code code, const RemoteRegionImpl* r
   }
 }
 
+/// By the million: all of it is placed, and there is nothing else to it.
+bool Outbox::ends_plainly(const TransferImpl& t) noexcept {
+  return t.outstanding == 0 && t.done_bytes == t.data_bytes() && t.active && !t.has_message && !t.waits &&
+         t.failure == Code::kOk && t.lost == 0 && !t.is_piece && t.deadline == Clock::time_point::max();
+}
+
+void Outbox::end_plainly(TransferImpl& t) {
+  t.active = false;
+  delist(t);
+  --active_;
+  t.in_data.unlink();
+  user_.transfer_ended(t, Code::kOk);
+}
+
 void Outbox::settle(TransferImpl& t) {
   if (!t.active || t.outstanding != 0 || t.messages_outstanding != 0) return;
   if (t.waits) return t.failure != Code::kOk ? finish(t, t.failure) : void();
@@ -218,7 +233,7 @@ void Outbox::forget(TransferImpl& t) noexcept {
 
 void Outbox::finish(TransferImpl& t, Code code) {
   forget(t);
-  if (t.piece != nullptr) return apart_->piece_ended(t, code);
+  if (t.is_piece) return apart_->piece_ended(t, code);
   if (t.is_outcome) {
     --outcomes_held_;
     return drop_reference(t);

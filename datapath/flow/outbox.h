@@ -190,6 +190,8 @@ class Outbox {
   void enlist(TransferImpl& transfer) noexcept;
   void delist(TransferImpl& transfer) noexcept;
   void queue(TransferImpl& transfer);
+  [[nodiscard]] static bool ends_plainly(const TransferImpl& transfer) noexcept;
+  void end_plainly(TransferImpl& transfer);
   void settle(TransferImpl& transfer);
   void forget(TransferImpl& transfer) noexcept;
   void finish(TransferImpl& transfer, Code code);
@@ -212,6 +214,8 @@ class Outbox {
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way, std::size_t most);
   void build_request(const Way& way, TransferImpl& transfer, std::uint64_t limit);
+  void build_alike(const Way& way, const TransferImpl& transfer, std::size_t most, const RemoteRegionImpl::Key& key,
+                   std::uint64_t local);
   bool build_alone(const Way& way, TransferImpl& transfer, std::size_t most);
   void leave_data_queue(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::optional<std::uint64_t> local_key(const Way& way, const RegisteredRange& range) noexcept;

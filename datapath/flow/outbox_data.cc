@@ -93,7 +93,7 @@ void Outbox::set_apart(const Way& way, TransferImpl& t) {
 
 /// What is next of it: what was posted in vain before what never was. Returns its end, `limit` bytes on at most.
 std::uint64_t Outbox::begin_data(TransferImpl& t, std::uint64_t limit, Built& built) {
-  built.again = !t.again.empty();
+  built.again = t.has_again();
   built.cursor = t.next_data();
   built.request.at = built.again ? t.again.front().at : t.posted_bytes;
   return std::min(limit, built.again ? t.again.front().bytes : limit);
@@ -215,7 +215,7 @@ std::span<const WorkRequest> Outbox::build_lone(const Way& way, TransferImpl& t,
 /// Its next pieces, as far as each is a request as it is and all are between the same memories: so little is looked at
 /// for each of what is small. False: the next one is to be cut, or gathered with what follows it.
 bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
-  if (!t.again.empty() || t.cursor.offset != 0) return false;
+  if (t.has_again() || t.cursor.offset != 0) return false;
   const std::span<const Op> ops = t.list->ops;
   const auto stands_alone = [&](std::size_t i) {
     const Op& op = ops[i];
@@ -243,7 +243,34 @@ bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
     ++count_;
   }
   leave_data_queue(way, t);
+  if (!t.has_message && message_queue_.empty() && outcomes_.empty()) build_alike(way, t, most, key, local);
   return true;
+}
+
+/// Those behind `t` that are one such piece each, between the same memories: they go by the million, and need no second
+/// look.
+void Outbox::build_alike(const Way& way, const TransferImpl& t, std::size_t most, const RemoteRegionImpl::Key& key,
+                         std::uint64_t local) {
+  const Op& like = t.list->ops.back();
+  while (count_ + 1 < most && segments_used_ != kSegments) {
+    TransferImpl* const next = data_queue_.front();
+    if (next == nullptr || next->failure != Code::kOk || next->was_lost || next->has_message) return;
+    const OpList& list = *next->list;
+    if (next->posted_bytes != 0 || list.ops.size() != 1 || list.kind != t.list->kind) return;
+    const Op& op = list.ops.front();
+    const bool alike = op.remote == like.remote && op.range == like.range && op.length != 0 &&
+                       op.length <= chunk_bytes_ && !is_spread(way, *next);
+    if (!alike) return;
+    ++count_;
+    LocalSegment& segment = segments_[segments_used_++];
+    segment = {op.data, op.length, local};
+    requests_[count_] = {0, list.kind, {&segment, 1}, key.address + op.offset, key.key};
+    built_[count_] = {{one_sided_use(*next), way.rail, next, 0, op.length, 0}, {}, false, true};
+    next->posted_bytes = op.length;
+    next->cursor.op = 1;
+    share_left_ -= std::min(share_left_, op.length);
+    next->in_data.unlink();
+  }
 }
 
 /// The next part of it, of at most `limit` bytes, which is not carried by message.

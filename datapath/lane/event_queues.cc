@@ -163,9 +163,9 @@ void EventQueues::clear(const std::function<void(Submission&)>& drop) {
   Ring<Submission*> completed;
   {
     const std::lock_guard lock(lock_);
-    std::swap(sessions, accepted_);
+    sessions.swap(accepted_);
     while (EventSource* source = with_events_.pop_front()) sessions.push_back(std::move(source->inbox.keep_));
-    std::swap(completed, completed_);
+    completed.swap(completed_);
     changed();
   }
   // Outside the lock, as the last reference to a session may be among them.

@@ -95,7 +95,7 @@ void SessionImpl::transfer_ended(TransferImpl& t, Code code) {
   if (t.list != nullptr) (t.list->kind == OpKind::kWrite ? stats_.bytes_written : stats_.bytes_read).add(t.done_bytes);
   if (t.is_send && code == Code::kOk) stats_.messages_sent.add();
   if (t.atomic != AtomicOp::kNone && code == Code::kOk) stats_.atomics.add();
-  room_of(t).end(t.message.size());
+  room_of(t).end(t.message_bytes());
   t.code = code;
   if (t.tied) untie(t);
   const bool report = t.report;

@@ -24,7 +24,7 @@ void SessionImpl::event_taken(const Event& event, const Taken& taken) {
 
 Status SessionImpl::admit(const TransferImpl& transfer) {
   const EngineConfig& config = host_->config();
-  const std::uint64_t bytes = transfer.message.size();
+  const std::uint64_t bytes = transfer.message_bytes();
   switch (room_of(transfer).take(bytes, {config.max_posted, config.max_posted_bytes})) {
     case Room::Full::kNo:
       return {};

@@ -86,7 +86,7 @@ void reset(TransferImpl& t) {
   t.list = nullptr;
   t.finished.store(false, std::memory_order_relaxed);
   t.failure = t.code = Code::kOk;
-  t.active = t.has_message = t.is_send = t.is_outcome = t.report = t.has_outcome = false;
+  t.active = t.has_message = t.is_send = t.is_outcome = t.is_piece = t.report = t.has_outcome = false;
   t.atomic = AtomicOp::kNone;
   t.message_all_posted = t.message_aborted = t.message_done = t.waits = t.tied = t.was_lost = t.by_message = false;
   t.traffic = TrafficClass::kBulk;
@@ -94,7 +94,6 @@ void reset(TransferImpl& t) {
   t.deadline = Clock::time_point::max();
   t.cursor = {};
   t.outstanding = t.on_rails = t.lost = t.messages_outstanding = t.apart = t.held_apart = 0;
-  t.piece = nullptr;
   t.previous = t.next = nullptr;
 }
 

@@ -104,6 +104,7 @@ struct alignas(64) TransferImpl final : Submission {
   bool message_aborted = false;  // a part came back undelivered and is to be posted again
   bool message_done = false;
   bool was_lost = false;     // a part of its data was: `again` is, or was, in use
+  bool is_piece = false;     // of another: `piece` is
   bool has_outcome = false;  // an atomic: `verdict` and `value` are its
   bool waits = false;        // for `after`
   bool by_message = false;   // a part of its data went so
@@ -134,12 +135,12 @@ struct alignas(64) TransferImpl final : Submission {
   std::vector<std::byte> message;  // of a send, or of a notification with bytes; an atomic's operands
   std::uint64_t value = 0;         // of a send or a notification; of an outcome, or of an atomic that has it
   // Driver only.
-  std::uint64_t ticket = 0;              // of an atomic that was built, or of the one whose outcome it is; 0: none yet
-  Code verdict = Code::kOk;              // of an outcome, or of an atomic that has it
-  std::uint64_t message_posted = 0;      // bytes of `message` that are posted
-  std::vector<Extent> again;             // of the data: what was posted in vain, ascending, no two adjacent
-  std::string reason;                    // of `code`, or of `failure`
-  void* piece = nullptr;                 // nobody's: a part of another's data, carried apart (flow/bounce.h)
+  std::uint64_t ticket = 0;          // of an atomic that was built, or of the one whose outcome it is; 0: none yet
+  Code verdict = Code::kOk;          // of an outcome, or of an atomic that has it
+  std::uint64_t message_posted = 0;  // bytes of `message` that are posted
+  std::vector<Extent> again;         // of the data: what was posted in vain, ascending, no two adjacent
+  std::string reason;                // of `code`, or of `failure`
+  void* piece = nullptr;             // if `is_piece`, nobody's: a part of another's data, carried apart (flow/bounce.h)
   Link<TransferImpl> in_messages{this};  // those with a notification or fragments to be posted
   Link<TransferImpl> in_stuck{this};     // those that failed before their memory came back, and wait for it
   Clock::time_point stuck_since{};
@@ -159,8 +160,12 @@ struct alignas(64) TransferImpl final : Submission {
   /// Where in its message a posted part begins; a notification without bytes has no parts.
   [[nodiscard]] std::uint64_t message_offset_of(std::uint64_t at) const noexcept { return has_bytes() ? at : 0; }
   [[nodiscard]] std::uint64_t data_bytes() const noexcept { return list != nullptr ? list->bytes : 0; }
+  /// Of `again`, which lies apart from what every transfer takes.
+  [[nodiscard]] bool has_again() const noexcept { return was_lost && !again.empty(); }
   /// Data that is to be posted.
-  [[nodiscard]] bool has_unposted() const noexcept { return posted_bytes != data_bytes() || !again.empty(); }
+  [[nodiscard]] bool has_unposted() const noexcept { return posted_bytes != data_bytes() || has_again(); }
+  /// Of its message; the same.
+  [[nodiscard]] std::uint64_t message_bytes() const noexcept { return has_message ? message.size() : 0; }
   /// Its data is placed, or on the flow's first path: what is posted there next comes after it.
   [[nodiscard]] bool comes_before_next() const noexcept {
     return !has_unposted() && on_rails == 0 && lost == 0 && apart == 0;
@@ -168,7 +173,7 @@ struct alignas(64) TransferImpl final : Submission {
   /// A write of it was on a path that died, and the other end may still place it.
   [[nodiscard]] bool may_land() const noexcept { return lost != 0 && list->kind == OpKind::kWrite; }
   /// What is to be posted next: parts that were posted in vain before what never was.
-  [[nodiscard]] Cursor next_data() const noexcept { return again.empty() ? cursor : list->find(again.front().at); }
+  [[nodiscard]] Cursor next_data() const noexcept { return has_again() ? list->find(again.front().at) : cursor; }
   /// This part is to be posted again.
   void post_again(Extent part);
   /// If the last such part ends where the cursor stands, that goes back instead: so nothing is searched for again.

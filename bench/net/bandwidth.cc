@@ -4,6 +4,7 @@
 
 #include "bench/net/load.h"
 #include "bench/net/pace.h"
+#include "fairlead/burst.h"
 
 namespace fairlead::bench {
 namespace {
@@ -34,9 +35,11 @@ class Stream {
   template <typename Done>
   Status run(Done done, Sample* sample) {
     if (plan_.rate > 0) return run_paced(done, sample);
+    if (plan_.burst) return run_burst(done, sample);
     std::uint64_t posted = 0, finished = 0;
     std::size_t newest = 0, oldest = 0;  // where in in_flight_ the next begins, and the next ends
-    std::uint64_t slot = 0;              // of the next batch's first
+    std::uint64_t next = 0;              // batch of slots
+    const std::uint64_t batches = buffers_.slots() / plan_.batch;
     unsigned sharing_clock = 0;
     bool more = true;
     auto now = steady_clock::now();
@@ -48,8 +51,8 @@ class Stream {
         if (++newest == in_flight_.size()) newest = 0;
         if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         since = now;
-        transfer = post(slot, kCounted);
-        if ((slot += plan_.batch) == buffers_.slots()) slot = 0;
+        transfer = post(next, kCounted);
+        if (++next == batches) next = 0;
         posted += plan_.batch;
         more = !done(posted, since);
         continue;
@@ -64,6 +67,37 @@ class Stream {
         sample->latency.record(static_cast<std::uint64_t>(took));
       }
       finished += plan_.batch;
+    }
+    if (sample != nullptr) sample->iterations = finished;
+    return link_.check();
+  }
+
+  // The same as a burst, through the slots from the last to the first: in the order of memory some would go as one.
+  template <typename Done>
+  Status run_burst(Done done, Sample* sample) {
+    Burst burst = plan_.op == Op::kRead ? Burst::reads(link_.peer()) : Burst::writes(link_.peer());
+    std::vector<Descriptor> slots;
+    for (std::uint64_t slot = buffers_.slots(); slot-- > 0;)
+      slots.push_back({buffers_.local(slot), buffers_.remote(slot)});
+    std::uint64_t posted = 0, finished = 0;
+    std::size_t next = 0;  // of slots
+    auto now = steady_clock::now();
+    for (bool more = true; more || finished < posted;) {
+      if (more && posted - finished < in_flight_.size()) {
+        if (posted % kSharingClock == 0) now = steady_clock::now();
+        in_flight_[posted % in_flight_.size()].since = now;
+        if (Status status = burst.add(slots[next].local, slots[next].remote); !status.ok()) return status;
+        if (++next == slots.size()) next = 0;
+        more = !done(++posted, now);
+        continue;
+      }
+      if (Status status = link_.wait(burst, finished + 1); !status.ok()) return status;
+      if (sample != nullptr) {  // of a group: since its first operation
+        const auto took =
+            std::chrono::nanoseconds(steady_clock::now() - in_flight_[finished % in_flight_.size()].since);
+        sample->latency.record(static_cast<std::uint64_t>(took.count()));
+      }
+      finished = burst.ended();
     }
     if (sample != nullptr) sample->iterations = finished;
     return link_.check();
@@ -110,16 +144,17 @@ class Stream {
 
   // Every slot once, one at a time.
   Status once_each(MessageValue value) {
-    for (std::uint64_t slot = 0; slot < buffers_.slots(); slot += plan_.batch) {
-      if (Status status = wait(post(slot, value)); !status.ok()) return status;
+    for (std::uint64_t batch = 0; batch < buffers_.slots() / plan_.batch; ++batch) {
+      if (Status status = wait(post(batch, value)); !status.ok()) return status;
     }
     return link_.check();
   }
 
  private:
-  Transfer post(std::uint64_t slot, MessageValue value) {
-    if (plan_.op == Op::kSend) return link_.peer().send(buffers_.local(slot).bytes(), value);
-    return link_.peer().post(prepared_[slot / plan_.batch]);
+  // That many batches of slots come before it; a message is a batch by itself.
+  Transfer post(std::uint64_t batch, MessageValue value) {
+    if (plan_.op == Op::kSend) return link_.peer().send(buffers_.local(batch).bytes(), value);
+    return link_.peer().post(prepared_[batch]);
   }
 
   Status wait(const Transfer& transfer) { return link_.wait(transfer); }

@@ -93,6 +93,14 @@ Status Link::wait(const Transfer& transfer) {
   return transfer.code() == Code::kOk ? Status() : transfer.status();
 }
 
+Status Link::wait(Burst& burst, std::uint64_t count) {
+  for (;;) {
+    const Status status = burst.wait(count, std::chrono::seconds(1));
+    if (status.code() != Code::kDeadlineExceeded || burst.ended() >= count) return status;
+    if (Status lives = check(); !lives.ok()) return lives;
+  }
+}
+
 Status Link::check() {
   if (!failed_.ok()) return failed_;
   static_cast<void>(acceptable(peer_.next_event()));

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "bench/base/json.h"
+#include "fairlead/burst.h"
 #include "fairlead/engine.h"
 
 namespace fairlead::bench {
@@ -48,6 +49,8 @@ class Link {
   Status idle_until(std::chrono::steady_clock::time_point when);
   /// Waits for a transfer's end as applications do: the engine spins a little, then sleeps.
   Status wait(const Transfer& transfer);
+  /// Until so many of its operations have ended.
+  Status wait(Burst& burst, std::uint64_t count);
   /// Not ok once a path changed or the session ended. Cheap; never blocks.
   Status check();
 

@@ -53,6 +53,7 @@ struct Plan {
   std::uint64_t iterations = 0;  // per size; 0: by duration
   std::uint64_t warmup = 100;    // operations before the clock starts (for at most a quarter second)
   std::uint64_t depth = 16;      // operations in flight (bandwidth)
+  bool burst = false;            // they are posted one by one and end in groups (fairlead/burst.h)
   std::uint64_t batch = 1;       // of them that are posted by one call, as one transfer (bandwidth of writes and reads)
   std::uint64_t footprint = std::uint64_t{1} << 20;  // bytes at each end that operations go round (bandwidth)
   /// Operations a second, each due at its time whatever became of those before it: latency is from then. 0: as fast as

@@ -131,6 +131,7 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"op", op_name(plan)},
                       {"depth", plan.kind == Kind::kBandwidth ? plan.depth : std::uint64_t{1}},
                       {"batch", plan.kind == Kind::kBandwidth ? plan.batch : std::uint64_t{1}},
+                      {"burst", plan.kind == Kind::kBandwidth && plan.burst},
                       {"footprint_bytes", plan.kind == Kind::kBandwidth ? Json(plan.footprint) : Json()},
                       {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
                       {"latency_kind", latency_kind(plan)},
@@ -142,7 +143,9 @@ std::string table_head(const Plan& plan) {
   return fmt::format("{:>8} {:>10} {:>12} {:>12} {:>10} {:>10} {:>10} {:>12} {:>12}  ({} {}, latency: {}{})", "size",
                      "count", "MB/s", "messages/s", "min us", "p50 us", "p99 us", "cpu s/GB", "target s/GB",
                      to_string(plan.kind), op_name(plan), latency_kind(plan),
-                     plan.batch > 1 ? fmt::format(" of {} at a time", plan.batch) : "");
+                     plan.burst       ? " of groups"
+                     : plan.batch > 1 ? fmt::format(" of {} at a time", plan.batch)
+                                      : "");
 }
 
 std::string table_line(const Sample& sample) {

@@ -38,9 +38,15 @@ std::string misplaced(const Args& args, std::initializer_list<const char*> flags
   return "";
 }
 
-// What batches do not go with; the sizes are known. Empty: all is well.
+// What batches and bursts do not go with; the sizes are known. Empty: all is well.
 std::string misplaced_batch(const bench::Plan& plan) {
-  if (plan.batch == 1 || plan.kind == bench::Kind::kLatency) return "";
+  if (plan.kind == bench::Kind::kLatency) return "";
+  if (plan.burst && plan.op == bench::Op::kSend)
+    return "--burst is for writes and reads: each message is a transfer of its own";
+  if (plan.burst && plan.batch != 1) return "--burst and --batch exclude each other: a burst makes its groups itself";
+  if (plan.burst && plan.rate > 0)
+    return "--burst and --rate exclude each other: at a rate each operation has a time of its own";
+  if (plan.batch == 1) return "";
   if (plan.op == bench::Op::kSend) return "--batch is for writes and reads: each message is a transfer of its own";
   if (plan.rate > 0) return "--batch and --rate exclude each other: at a rate each operation has a time of its own";
   if (plan.batch > plan.depth) {
@@ -72,7 +78,7 @@ std::string complete(BenchOptions& options, const Args& args) {
         {"--op",        "--size", "--duration", "--iterations", "--warmup",        "--depth",    "--footprint",
          "--no-verify", "--json", "--arrival",  "--rate",       "--repeat",        "--interval", "--csv",
          "--compare",   "--wait", "--sessions", "--initiators", "--bidirectional", "--columns",  "--prometheus-file",
-         "--batch"},
+         "--batch",     "--burst"},
         "and --server exclude each other: it is for the end that measures");
   }
   if (options.kind.empty()) return "say what to measure: bw or lat";
@@ -83,9 +89,9 @@ std::string complete(BenchOptions& options, const Args& args) {
   if (!options.compare.empty() && args.given("--transport")) return "--transport and --compare exclude each other";
   if (options.json == "-" && options.csv == "-") return "--json - and --csv - exclude each other";
   if (options.kind == "lat") {
-    const std::string wrong =
-        misplaced(args, {"--depth", "--batch", "--footprint", "--sessions", "--initiators", "--bidirectional"},
-                  "is for bw: lat has one operation at a time");
+    const std::string wrong = misplaced(
+        args, {"--depth", "--batch", "--burst", "--footprint", "--sessions", "--initiators", "--bidirectional"},
+        "is for bw: lat has one operation at a time");
     if (!wrong.empty()) return wrong;
     if (options.targets.size() > 1) return "lat is with one target; bw may have several";
   }
@@ -141,8 +147,8 @@ constexpr std::pair<std::string_view, std::string_view> kFamiliar[] = {
     {"-b", "--bidirectional for perftest's, --rate for iperf3's"},
     {"--bidir", "--bidirectional"},
     {"--post_list", "--batch"},
-    {"-Q", "--batch"},
-    {"--cq-mod", "--batch"},
+    {"-Q", "--burst or --batch"},
+    {"--cq-mod", "--burst or --batch"},
     {"-R", "--op read"},
     {"--reverse", "--op read"},
     {"-d", "--transport verbs:DEVICE"},
@@ -206,6 +212,8 @@ void add_bench_options(Args& args, BenchOptions* options) {
   args.option("--batch", "N",
               "bw: operations that are posted by one call, as one transfer, which completes once (default 1)",
               set_number(&plan->batch, 1, bench::kMaxDepth));
+  args.flag("--burst", &plan->burst,
+            "bw: operations are posted one by one, and end in groups of up to 64 (default: each by itself)");
   args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 1M)",
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
   add_memory(args, &plan->memory);

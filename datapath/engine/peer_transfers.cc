@@ -5,12 +5,14 @@
 
 #include "base/system/large_bytes.h"
 #include "datapath/engine/handles.h"
+#include "datapath/engine/posting.h"
 #include "datapath/flow/atomics.h"
 #include "datapath/transfer/tensor_plan.h"
 #include "fairlead/peer.h"
 
 namespace fairlead {
 
+using datapath::append;
 using datapath::AtomicOp;
 using datapath::Op;
 using datapath::OpKind;
@@ -26,56 +28,49 @@ namespace {
 
 constexpr std::size_t kMaxTensorRuns = std::size_t{1} << 20;
 
-void set_options(TransferImpl& t, const TransferOptions& options) {
-  if (options.notify) t.value = *options.notify;
-  if (!options.notify_bytes.empty()) {
-    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
-  }
-  t.has_message = t.has_message || options.notify.has_value() || !t.message.empty();
-  t.report = options.report;
-  t.traffic = options.traffic;
-  t.tag = options.tag;
-  if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
-}
-
 Status are_valid(const Memory& local, const RemoteMemory& remote) {
   if (local.valid() && remote.valid()) return {};
   return {Code::kInvalidArgument, fmt::format("the {} memory is not valid (an empty handle, or a slice out of bounds)",
                                               local.valid() ? "remote" : "local")};
 }
 
-Status check(OpKind kind, const Memory& local, const RemoteMemory& remote, std::uint64_t session, Access local_access,
-             std::uint64_t remote_session) {
-  if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
-  if (local.size() != remote.size()) {
-    return {Code::kOutOfRange, fmt::format("{} local bytes for {} remote bytes of region '{}'; slice one of them",
-                                           local.size(), remote.size(), remote.name())};
-  }
+/// What is so of two regions whatever part of them a piece is.
+Status check_regions(SessionImpl& session, OpKind kind, const Memory& local, const RemoteMemory& remote) {
   const Access want = kind == OpKind::kWrite ? Access::kRemoteWrite : Access::kRemoteRead;
   if (!allows(remote.access(), want)) {
     return {Code::kPermissionDenied, fmt::format("region '{}' does not grant {}", remote.name(),
                                                  kind == OpKind::kWrite ? "writing" : "reading")};
   }
-  if (kind == OpKind::kRead && allows(local_access, Access::kLocalReadOnly)) {
+  if (kind == OpKind::kRead && allows(region_of(local)->access(), Access::kLocalReadOnly)) {
     return {Code::kPermissionDenied,
             fmt::format("cannot read region '{}' into memory that is mapped read-only", remote.name())};
   }
-  if (session != remote_session) {
+  if (session.id() != region_of(remote)->session) {
     return {Code::kInvalidArgument, fmt::format("region '{}' was looked up in another session", remote.name())};
+  }
+  if (!region_of(local)->range().is_of(session.host().regions())) {
+    return {Code::kInvalidArgument,
+            fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
+                        remote.name())};
   }
   return {};
 }
 
-Status append(SessionImpl& session, OpList& list, const Memory& local, const RemoteMemory& remote) {
+}  // namespace
+
+Status datapath::append(SessionImpl& session, OpList& list, const Memory& local, const RemoteMemory& remote) {
+  if (!local.valid() || !remote.valid()) return are_valid(local, remote);
+  if (local.size() != remote.size()) {
+    return {Code::kOutOfRange, fmt::format("{} local bytes for {} remote bytes of region '{}'; slice one of them",
+                                           local.size(), remote.size(), remote.name())};
+  }
   const datapath::RegionImpl* here = region_of(local);
   const datapath::RemoteRegionImpl* there = region_of(remote);
-  Status fine = check(list.kind, local, remote, session.id(), here != nullptr ? here->access() : Access::kNone,
-                      there != nullptr ? there->session : 0);
-  if (!fine.ok()) return fine;
-  if (!here->range().is_of(session.host().regions())) {
-    return {Code::kInvalidArgument,
-            fmt::format("the local memory for region '{}' is registered with another engine; register it with this one",
-                        remote.name())};
+  // The pieces of a tensor share their regions: one look at them is enough, and one reference to each.
+  const std::size_t kept = list.keep.size();
+  const bool known = kept >= 2 && list.keep[kept - 2].get() == here && list.keep[kept - 1].get() == there;
+  if (!known) {
+    if (Status fine = check_regions(session, list.kind, local, remote); !fine.ok()) return fine;
   }
   if (there->is_gone()) {
     return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
@@ -90,8 +85,7 @@ Status append(SessionImpl& session, OpList& list, const Memory& local, const Rem
     list.ops.push_back({data, length, &range, there, remote.offset() + done});
     done += length;
   } while (done < local.size());
-  // The pieces of a tensor share their regions: one reference to each is enough.
-  if (list.keep.size() < 2 || list.keep[list.keep.size() - 2].get() != here || list.keep.back().get() != there) {
+  if (!known) {
     list.keep.push_back(share_of(local));
     list.keep.push_back(share_of(remote));
   }
@@ -99,8 +93,25 @@ Status append(SessionImpl& session, OpList& list, const Memory& local, const Rem
   return {};
 }
 
+namespace {
+
+void set_options(TransferImpl& t, const TransferOptions& options) {
+  if (options.notify) {
+    t.value = *options.notify;
+    t.has_message = true;
+  }
+  if (!options.notify_bytes.empty()) {
+    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
+    t.has_message = true;
+  }
+  t.report = options.report;
+  t.traffic = options.traffic;
+  t.tag = options.tag;
+  if (options.deadline.count() > 0) t.deadline = datapath::deadline_after(options.deadline);
+}
+
 /// Piece i of a batch; the error names it.
-Status append(SessionImpl& session, OpList& list, std::span<const Descriptor> batch, std::size_t i) {
+Status append_piece(SessionImpl& session, OpList& list, std::span<const Descriptor> batch, std::size_t i) {
   Status added = append(session, list, batch[i].local, batch[i].remote);
   if (added.ok() || batch.size() == 1) return added;
   return {added.code(), fmt::format("piece {} of {}: {}", i, batch.size(), added.message())};
@@ -165,7 +176,7 @@ Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor
   t->own.kind = kind;
   Status status = usable(session);
   for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
-    status = append(*session, t->own, batch, i);
+    status = append_piece(*session, t->own, batch, i);
   }
   t->list = &t->own;
   t->bytes = t->own.bytes;
@@ -210,7 +221,7 @@ Result<Prepared> prepare(const Peer& peer, OpKind kind, std::span<const Descript
   prepared->session = share_of(peer);
   prepared->list.kind = kind;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    if (Status added = append(*session, prepared->list, batch, i); !added.ok()) return added;
+    if (Status added = append_piece(*session, prepared->list, batch, i); !added.ok()) return added;
   }
   return datapath::make_prepared(std::move(prepared));
 }

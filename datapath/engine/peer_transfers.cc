@@ -298,7 +298,7 @@ Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return 
 Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
   TransferImpl* t = datapath::acquire_transfer();
   SessionImpl* session = session_of(*this);
-  Status status = is_list_of(prepared, session);
+  const Status status = is_list_of(prepared, session);
   if (status.ok()) {
     t->prepared = share_of(prepared);
     t->list = &t->prepared->list;

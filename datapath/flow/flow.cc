@@ -187,7 +187,7 @@ void Flow::on_completion(Path& path, const Ended& ended) noexcept {
     dirty_ = true;
     if (ended.code == Code::kOk) alive_ = true;
     // Small pieces of one transfer are told of together.
-    PostedRequest data;
+    EndedData data;
     const std::uint32_t parts = ended.code == Code::kOk ? slot->in_flight.end_data(id, behind, data) : 0;
     if (parts == 0) {
       one_completed(*slot, id++, ended.code);
@@ -196,7 +196,7 @@ void Flow::on_completion(Path& path, const Ended& ended) noexcept {
     id += parts;
     slot->moved = slot->carried = true;
     if (!rails_.empty()) first_share_.ended(data.bytes, user_.now());
-    outbox_.completed(data, Code::kOk, parts);
+    outbox_.placed(*data.transfer, data.bytes, parts);
   }
 }
 

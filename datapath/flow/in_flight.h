@@ -37,6 +37,12 @@ struct PostedRequest {
   std::uint64_t sequence = 0;  // of what is sequenced
 };
 
+/// Of requests for data of one transfer that ended well.
+struct EndedData {
+  TransferImpl* transfer = nullptr;
+  std::uint64_t bytes = 0;
+};
+
 class InFlight {
  public:
   [[nodiscard]] bool empty() const noexcept { return unreported_ == 0; }
@@ -66,8 +72,8 @@ class InFlight {
     return request;
   }
   /// Takes out, of the requests from `id` to before `behind`, those in a row that are data of one transfer; `sum` is
-  /// the first of them, with the bytes of all. How many they are; 0: the first is no data, or not on the path.
-  [[nodiscard]] std::uint32_t end_data(std::uint64_t id, std::uint64_t behind, PostedRequest& sum) noexcept {
+  /// what they had. How many they are; 0: the first is no data, or not on the path.
+  [[nodiscard]] std::uint32_t end_data(std::uint64_t id, std::uint64_t behind, EndedData& sum) noexcept {
     if (id < first_id_) return 0;
     std::uint32_t count = 0;
     for (; id < std::min(behind, next_id()); ++id, ++count) {
@@ -75,7 +81,7 @@ class InFlight {
       const bool is_data = entry.use == Use::kWrite || entry.use == Use::kRead;
       if (!is_data || (count != 0 && entry.transfer != sum.transfer)) break;
       if (count == 0) {
-        sum = entry;
+        sum = {entry.transfer, entry.bytes};
       } else {
         sum.bytes += entry.bytes;
       }

@@ -70,7 +70,7 @@ void Outbox::queue(TransferImpl& t) {
 
 // ---- completions ---------------------------------------------------------------------------------------------------
 
-void Outbox::completed(const PostedRequest& request, Code code, std::uint32_t count) {
+void Outbox::completed(const PostedRequest& request, Code code) {
   assert(request.transfer != nullptr);
   if (request.use == Use::kApart) {
     --request.transfer->apart;
@@ -82,19 +82,24 @@ void Outbox::completed(const PostedRequest& request, Code code, std::uint32_t co
   }
   if (request.use != Use::kSequenced) {
     if (request.rail != 0) --request.transfer->on_rails;
-    data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code, count);
+    data_completed({request.transfer, {request.at, request.bytes}, request.rail}, code);
   }
   if (request.use == Use::kSequenced || request.use == Use::kNotifyingWrite) message_completed(request, code);
 }
 
-void Outbox::data_completed(const DataPart& data, Code code, std::uint32_t count) {
-  TransferImpl& t = *data.transfer;
-  assert(t.outstanding >= count && (count == 1 || code == Code::kOk));
+void Outbox::placed(TransferImpl& t, std::uint64_t bytes, std::uint32_t count) {
+  assert(t.outstanding >= count);
   t.outstanding -= count;
-  if (code == Code::kOk) {
-    t.done_bytes += data.part.bytes;
-    if (ends_plainly(t)) return end_plainly(t);
-  } else if (!is_innocent(code)) {
+  t.done_bytes += bytes;
+  ends_plainly(t) ? end_plainly(t) : settle(t);
+}
+
+void Outbox::data_completed(const DataPart& data, Code code) {
+  TransferImpl& t = *data.transfer;
+  if (code == Code::kOk) return placed(t, data.part.bytes, 1);
+  assert(t.outstanding >= 1);
+  --t.outstanding;
+  if (!is_innocent(code)) {
     fail_transfer(t, code, region_at(t, data.part.at));
     // Messages in flight behind the refused write come back; none may overtake them.
     if (data.rail == 0 && sequenced_in_flight_ != 0) holding_ = true;

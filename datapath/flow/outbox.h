@@ -121,8 +121,10 @@ class Outbox {
   [[nodiscard]] std::span<const WorkRequest> build(const Way& way, std::size_t room, std::uint64_t first_id);
   /// The path took the first `accepted` of them; the others go back. Returns the bytes of data that it took.
   std::uint64_t commit(std::size_t accepted, InFlight& path);
-  /// A request of ours ended; or so many for data of one transfer did well, and `request` has the bytes of all.
-  void completed(const PostedRequest& request, Code code, std::uint32_t count = 1);
+  /// A request of ours ended.
+  void completed(const PostedRequest& request, Code code);
+  /// So many for data of this transfer, on the first path, did well, with so many bytes in all.
+  void placed(TransferImpl& transfer, std::uint64_t bytes, std::uint32_t count);
 
   /// The peer has consumed up to this sequence.
   void consumed(std::uint64_t sequence) noexcept { window_.consumed(sequence); }
@@ -196,7 +198,7 @@ class Outbox {
   void forget(TransferImpl& transfer) noexcept;
   void finish(TransferImpl& transfer, Code code);
   void fail_transfer(TransferImpl& transfer, Code code, const RemoteRegionImpl* refused);
-  void data_completed(const DataPart& data, Code code, std::uint32_t count = 1);
+  void data_completed(const DataPart& data, Code code);
   void message_completed(const PostedRequest& request, Code code);
   [[nodiscard]] List<TransferImpl>& messages_like(const TransferImpl& transfer) noexcept {
     return transfer.is_outcome ? outcomes_ : message_queue_;

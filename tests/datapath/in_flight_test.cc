@@ -57,7 +57,7 @@ TEST(InFlight, DataOfOneTransferInARowEndsTogether) {
     made.transfer = transfer;
     path.push(made);
   }
-  PostedRequest sum;
+  EndedData sum;
   EXPECT_EQ(path.end_data(first - 1, first + 6, sum), 0u) << "not on the path";
   EXPECT_EQ(path.end_data(first + 4, first + 6, sum), 0u) << "no data";
   EXPECT_EQ(path.end_data(first + 2, first + 3, sum), 1u) << "as far as was asked";

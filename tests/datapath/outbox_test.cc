@@ -164,10 +164,10 @@ TEST_F(OutboxTest, PiecesOfABatchAreRequestsEachAndEndTogether) {
   EXPECT_THAT(post(2), ElementsAre(Posted{OpKind::kWrite, 1, 10}, Posted{OpKind::kWrite, 2, 20}));
   EXPECT_THAT(post(),
               ElementsAre(Posted{OpKind::kWrite, 3, 30}, Posted{OpKind::kMessage, 4, 0}, Posted{OpKind::kRead, 5, 7}));
-  PostedRequest sum;
+  EndedData sum;
   ASSERT_EQ(path.end_data(1, 6, sum), 3u);
   EXPECT_EQ(sum.bytes, 60u);
-  outbox.completed(sum, Code::kOk, 3);
+  outbox.placed(*sum.transfer, sum.bytes, 3);
   EXPECT_TRUE(ended.empty()) << "its notification is under way";
   complete(4);
   complete(5);

@@ -34,7 +34,7 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
 void Flow::accept(TransferImpl& t) {
-  if (t.tied && t.after != nullptr) return outbox_.hold(t);
+  if (t.tied && t.after != nullptr) return outbox_.add(t, true);
   PathSlot* const slot = paths_.in_use();
   const bool many = slot != nullptr && slot->in_flight.size() >= kManyInFlight;
   const bool is_posted = slot != nullptr && !many && post_lone(*slot, t);

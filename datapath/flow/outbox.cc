@@ -39,12 +39,7 @@ void Outbox::delist(TransferImpl& t) noexcept {
   (t.next != nullptr ? t.next->previous : last_) = t.previous;
 }
 
-void Outbox::add(TransferImpl& t) {
-  hold(t);
-  queue(t);
-}
-
-void Outbox::hold(TransferImpl& t) {
+void Outbox::add(TransferImpl& t, bool waits) {
   t.active = t.waits = true;
   enlist(t);
   ++active_;
@@ -52,6 +47,7 @@ void Outbox::hold(TransferImpl& t) {
     if (active_ > timers_) deadlines_.reserve(timers_ = 2 * active_);
     deadlines_.wake(t.timer, nanos(t.deadline));
   }
+  if (!waits) queue(t);
 }
 
 void Outbox::let_go(TransferImpl& t) {

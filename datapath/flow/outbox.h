@@ -100,10 +100,9 @@ class Outbox {
     max_message_ = limits.max_message;
     window_.set_limits(limits.window);
   }
-  void add(TransferImpl& transfer);
-  /// Takes one that may not begin yet. It may be cancelled, be late, or end with all others.
-  void hold(TransferImpl& transfer);
-  /// One that was held begins, behind those that were added before.
+  /// `waits`: it may not begin yet. It may be cancelled, be late, or end with all others.
+  void add(TransferImpl& transfer, bool waits = false);
+  /// One that waited begins, behind those that were added before.
   void let_go(TransferImpl& transfer);
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
   [[nodiscard]] TransferImpl* give_back() noexcept;
@@ -147,7 +146,7 @@ class Outbox {
   void fenced(std::uint8_t rail);
   [[nodiscard]] std::uint64_t acknowledged() const noexcept { return acknowledged_; }
 
-  /// Ends it, once its path has let go of its memory; one that was held never begins.
+  /// Ends it, once its path has let go of its memory; one that waits never begins.
   void end_early(TransferImpl& transfer, Clock::time_point now, Code code = Code::kCancelled,
                  std::string reason = "cancelled");
   /// The same for all whose deadline has passed.

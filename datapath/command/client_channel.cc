@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <mutex>
 #include <utility>
@@ -32,9 +33,14 @@ std::byte* put_words(std::byte* at, Bytes bytes) noexcept {
     return at + padded(bytes.size());
   }
   std::size_t done = 0;
-  for (std::uint64_t word = 0; done + sizeof word <= bytes.size(); done += sizeof word) {
+  for (std::array<std::uint64_t, 2> words; done + sizeof words <= bytes.size(); done += sizeof words) {
+    std::memcpy(&words, bytes.data() + done, sizeof words);
+    std::memcpy(at + done, &words, sizeof words);
+  }
+  if (std::uint64_t word = 0; done + sizeof word <= bytes.size()) {
     std::memcpy(&word, bytes.data() + done, sizeof word);
     std::memcpy(at + done, &word, sizeof word);
+    done += sizeof word;
   }
   if (done == bytes.size()) return at + done;
   std::uint64_t last = 0;

@@ -119,6 +119,8 @@ class ServerSession final : public SessionRunner {
   /// `gives_way`: to what comes meanwhile.
   Step run(ServerChannel& channel, std::uint32_t most, bool gives_way, Clock::time_point until);
   Step step(ServerChannel& channel);
+  void tell_meter(const ServerChannel& channel) noexcept;
+  void failed(ServerChannel& channel, fairlead::command::Outcome outcome);
   [[nodiscard]] std::optional<Step> wait_for(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome copy_in(ServerChannel& channel, const Record& record);

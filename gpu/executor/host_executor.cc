@@ -173,9 +173,10 @@ bool HostExecutor::is_short(Handle function) const noexcept {
 }
 
 HostExecutor::Function HostExecutor::lay_out(const HostKernel& kernel) noexcept {
-  Function function{.kernel = &kernel};
+  Function function{.kernel = &kernel, .count = kernel.parameters.size()};
   std::size_t alignment = 1;
   for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+    function.kinds[i] = kernel.parameters[i].kind;
     const std::size_t size = size_of(kernel.parameters[i].kind), own = std::min<std::size_t>(size, 8);
     function.offsets[i] = static_cast<std::uint32_t>((function.least + own - 1) / own * own);
     function.least = function.offsets[i] + size;
@@ -204,19 +205,22 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
 
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
   Outcome outcome;
-  if (check(launch, parameters, launched_, outcome)) run(*launched_.kernel, launched_.call, outcome);
+  const Function* const function = function_of(launch.function);
+  const bool fine = function != nullptr ? check(*function, launch, parameters, launched_, outcome)
+                                        : check(launch, parameters, launched_, outcome);
+  if (fine) run(*launched_.kernel, launched_.call, outcome);
   return outcome;
 }
 
 void HostExecutor::run(const HostKernel& kernel, const Call& call, Outcome& outcome) {
-  Status end;
+  const auto failed = [&](std::string_view why) {
+    outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, why)};
+  };
   try {
-    end = kernel.run(call);
+    if (const Status end = kernel.run(call); !end.ok()) failed(end.message());
   } catch (const std::exception& error) {
-    end = Status(Code::kInternal, error.what());
+    failed(error.what());
   }
-  if (end.ok()) return;
-  outcome = {command::kLaunchFailed, Scope::kContext, fmt::format("'{}' failed: {}", kernel.name, end.message())};
 }
 
 bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Checked& checked, Outcome& why) {
@@ -240,17 +244,16 @@ bool HostExecutor::check(const Function& function, const Launch& launch, std::sp
 
 bool HostExecutor::read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
                                    Outcome& why) {
-  const HostKernel& kernel = *function.kernel;
   if (parameters.size() < function.least || parameters.size() > function.most) {
-    why = refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}", kernel.name,
-                                                     function.least, parameters.size()));
+    why = refuse(command::kInvalidValue, fmt::format("'{}' takes {} bytes of parameters, and was given {}",
+                                                     function.kernel->name, function.least, parameters.size()));
     return false;
   }
-  for (std::size_t i = 0; i < kernel.parameters.size(); ++i) {
+  for (std::size_t i = 0; i < function.count; ++i) {
     const std::byte* const from = parameters.data() + function.offsets[i];
     Call::Argument& argument = checked.arguments[i] = {};
-    checked.pointers[i] = {};
-    switch (kernel.parameters[i].kind) {
+    if (function.points) checked.pointers[i] = {};
+    switch (function.kinds[i]) {
       case ParameterKind::kPointer:
         std::memcpy(&checked.pointers[i], from, sizeof(Pointer));
         break;
@@ -266,7 +269,7 @@ bool HostExecutor::read_parameters(const Function& function, std::span<const std
         break;
     }
   }
-  checked.call.arguments = std::span(checked.arguments).first(kernel.parameters.size());
+  checked.call.arguments = std::span(checked.arguments).first(function.count);
   return !function.points || check_pointers(checked, why);
 }
 

@@ -67,6 +67,8 @@ class HostExecutor final : public command::Executor {
   /// A kernel, and where its parameters are.
   struct Function {
     const command::HostKernel* kernel = nullptr;
+    std::size_t count = 0;  // of parameters
+    std::array<command::ParameterKind, kMaxParameters> kinds{};
     std::array<std::uint32_t, kMaxParameters> offsets{};
     std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
     bool points = false;              // some are pointers or addresses

@@ -61,6 +61,7 @@ typedef struct fairlead_remote_memory fairlead_remote_memory;
 typedef struct fairlead_peer fairlead_peer;
 typedef struct fairlead_transfer fairlead_transfer;
 typedef struct fairlead_prepared fairlead_prepared;
+typedef struct fairlead_burst fairlead_burst;
 
 /* ---- errors */
 
@@ -490,6 +491,28 @@ FAIRLEAD_C_EXPORT size_t fairlead_wait_any(fairlead_transfer* const* transfers, 
 /* FAIRLEAD_OK, the first failure in their order, or FAIRLEAD_DEADLINE_EXCEEDED of the wait. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_wait_all(fairlead_transfer* const* transfers, size_t count,
                                                   int64_t timeout_ns);
+
+/* ---- bursts */
+
+/* As fairlead::Burst (fairlead/burst.h): writes, or reads, that are posted one by one and end together, in their order.
+ * One thread at a time, unlike other handles. Posting does not block. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_peer_burst_writes(fairlead_peer* peer, fairlead_traffic traffic,
+                                                           fairlead_burst** burst);
+FAIRLEAD_C_EXPORT fairlead_code fairlead_peer_burst_reads(fairlead_peer* peer, fairlead_traffic traffic,
+                                                          fairlead_burst** burst);
+/* What is not FAIRLEAD_OK was not added. The handles of the memories may be released; the bytes of operation i, from 0,
+ * are busy until fairlead_burst_ended() is above i. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_burst_add(fairlead_burst* burst, const fairlead_memory* local,
+                                                   const fairlead_remote_memory* remote);
+/* Sends what is gathered. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_burst_flush(fairlead_burst* burst);
+FAIRLEAD_C_EXPORT uint64_t fairlead_burst_added(const fairlead_burst* burst);
+FAIRLEAD_C_EXPORT uint64_t fairlead_burst_ended(fairlead_burst* burst);
+/* Flushes, and waits until `count` operations have ended, or all that were added (UINT64_MAX): FAIRLEAD_OK, the first
+ * failure, or FAIRLEAD_DEADLINE_EXCEEDED of the wait. */
+FAIRLEAD_C_EXPORT fairlead_code fairlead_burst_wait(fairlead_burst* burst, uint64_t count, int64_t timeout_ns);
+/* What was added goes out and goes on. */
+FAIRLEAD_C_EXPORT void fairlead_burst_release(fairlead_burst* burst);
 
 /* ---- events */
 

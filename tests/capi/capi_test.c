@@ -127,6 +127,39 @@ static void test_batches_and_prepared_lists(void) {
   CHECK(fairlead_peer_post(peer, NULL, NULL) == NULL && strcmp(fairlead_last_error(), "prepared is NULL") == 0);
 }
 
+static void test_bursts(void) {
+  enum { kPiece = 64, kOperations = kBytes / kPiece };
+  memset(fairlead_memory_data(target), 0, kBytes);
+  fairlead_burst* burst = NULL;
+  CHECK(fairlead_peer_burst_writes(peer, FAIRLEAD_BULK, &burst) == FAIRLEAD_OK);
+  for (size_t i = 0; i < kOperations; ++i) {
+    fairlead_memory* local = NULL;
+    fairlead_remote_memory* far = NULL;
+    CHECK(fairlead_memory_slice(source, i * kPiece, kPiece, &local) == FAIRLEAD_OK);
+    CHECK(fairlead_remote_memory_slice(remote, i * kPiece, kPiece, &far) == FAIRLEAD_OK);
+    CHECK(fairlead_burst_add(burst, local, far) == FAIRLEAD_OK);
+    fairlead_memory_release(local);
+    fairlead_remote_memory_release(far);
+  }
+  CHECK(fairlead_burst_flush(burst) == FAIRLEAD_OK);
+  CHECK(fairlead_burst_wait(burst, UINT64_MAX, MINUTE) == FAIRLEAD_OK);
+  CHECK(fairlead_burst_added(burst) == kOperations && fairlead_burst_ended(burst) == kOperations);
+  CHECK(memcmp(fairlead_memory_data(source), fairlead_memory_data(target), kBytes) == 0);
+  CHECK_FAILS(fairlead_burst_add(burst, NULL, remote), FAIRLEAD_INVALID_ARGUMENT, "the local memory is not valid");
+  CHECK_FAILS(fairlead_burst_add(NULL, source, remote), FAIRLEAD_INVALID_ARGUMENT, "burst is NULL");
+  CHECK(fairlead_burst_added(burst) == kOperations);
+  fairlead_burst_release(burst);
+  memset(fairlead_memory_data(source), 0, kBytes);
+  CHECK(fairlead_peer_burst_reads(peer, FAIRLEAD_COMMANDS, &burst) == FAIRLEAD_OK);
+  CHECK(fairlead_burst_add(burst, source, remote) == FAIRLEAD_OK);
+  CHECK(fairlead_burst_wait(burst, 1, MINUTE) == FAIRLEAD_OK);
+  CHECK(memcmp(fairlead_memory_data(source), fairlead_memory_data(target), kBytes) == 0);
+  fairlead_burst_release(burst);
+  CHECK_FAILS(fairlead_peer_burst_writes(peer, (fairlead_traffic)2, &burst), FAIRLEAD_INVALID_ARGUMENT, "traffic");
+  CHECK(burst == NULL);
+  fairlead_burst_release(NULL);
+}
+
 static void test_events(void) {
   fairlead_transfer_options options = FAIRLEAD_INIT(fairlead_transfer_options);
   options.has_notify = true;
@@ -493,6 +526,7 @@ int main(void) {
   test_texts();
   test_write_and_read();
   test_batches_and_prepared_lists();
+  test_bursts();
   test_events();
   test_order_and_atomics();
   test_tensors();

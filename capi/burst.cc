@@ -51,7 +51,14 @@ fairlead_code fairlead_burst_flush(fairlead_burst* burst) {
   return of(burst, [](Burst& to) { return to.flush(); });
 }
 uint64_t fairlead_burst_added(const fairlead_burst* burst) { return burst != nullptr ? burst->burst.added() : 0; }
-uint64_t fairlead_burst_ended(fairlead_burst* burst) { return burst != nullptr ? burst->burst.ended() : 0; }
+uint64_t fairlead_burst_ended(fairlead_burst* burst) {
+  std::uint64_t ended = 0;
+  const fairlead_code fine = of(burst, [&](Burst& of_it) {
+    ended = of_it.ended();
+    return Status();
+  });
+  return fine == FAIRLEAD_OK ? ended : 0;
+}
 fairlead_code fairlead_burst_wait(fairlead_burst* burst, uint64_t count, int64_t timeout_ns) {
   return of(burst, [&](Burst& to) { return to.wait(count, std::chrono::nanoseconds(timeout_ns)); });
 }

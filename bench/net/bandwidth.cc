@@ -81,10 +81,11 @@ class Stream {
       slots.push_back({buffers_.local(slot), buffers_.remote(slot)});
     std::uint64_t posted = 0, finished = 0;
     std::size_t next = 0;  // of slots
+    unsigned sharing_clock = 0;
     auto now = steady_clock::now();
     for (bool more = true; more || finished < posted;) {
       if (more && posted - finished < in_flight_.size()) {
-        if (posted % kSharingClock == 0) now = steady_clock::now();
+        if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         in_flight_[posted % in_flight_.size()].since = now;
         if (Status status = burst.add(slots[next].local, slots[next].remote); !status.ok()) return status;
         if (++next == slots.size()) next = 0;
@@ -92,9 +93,10 @@ class Stream {
         continue;
       }
       if (Status status = link_.wait(burst, finished + 1); !status.ok()) return status;
-      if (sample != nullptr) {  // of a group: since its first operation
-        const auto took =
-            std::chrono::nanoseconds(steady_clock::now() - in_flight_[finished % in_flight_.size()].since);
+      now = steady_clock::now();
+      sharing_clock = 0;
+      if (sample != nullptr) {  // of a group, or of those that ended at once: since the first operation
+        const auto took = std::chrono::nanoseconds(now - in_flight_[finished % in_flight_.size()].since);
         sample->latency.record(static_cast<std::uint64_t>(took.count()));
       }
       finished = burst.ended();

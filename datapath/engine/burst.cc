@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <new>
 #include <utility>
 
 #include "datapath/engine/handles.h"
@@ -33,7 +34,10 @@ struct Burst::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (gathered != 0) static_cast<void>(post());
+    try {
+      if (gathered != 0) static_cast<void>(post());
+    } catch (const std::bad_alloc&) {  // then it has no room, like a session that is full
+    }
     if (open != nullptr) datapath::drop_reference(*open);
   }
 
@@ -46,7 +50,7 @@ struct Burst::State {
     }
     ++added;
     ++gathered;
-    if (gathered == kGroup || groups.empty()) static_cast<void>(post());  // the next one says it
+    if (gathered == kGroup || nothing_is_under_way()) static_cast<void>(post());  // the next one says it
     return {};
   }
 
@@ -88,17 +92,28 @@ struct Burst::State {
     held = range->memory().bytes;
   }
 
-  /// What is gathered goes out.
+  Status flush() { return gathered != 0 ? post() : Status(); }
+  /// What is gathered, which is something, goes out.
   Status post() {
     Status status = datapath::usable(session.get());
     open->bytes = open->own.bytes;
+    groups.emplace_back();  // the first, since it may throw
     if (status.ok()) status = session->admit(*open);
-    if (!status.ok()) return status;
-    session->submit(*open);
-    groups.push_back({datapath::make_transfer(std::exchange(open, nullptr)), added});
+    if (!status.ok()) {
+      groups.pop_back();
+      return status;
+    }
     gathered = 0;
+    session->submit(*open);
+    groups.back() = {datapath::make_transfer(std::exchange(open, nullptr)), added};
     look();
     return {};
+  }
+
+  /// Groups that have ended are taken out, the oldest first, when the youngest one is done or it is asked for them.
+  [[nodiscard]] bool nothing_is_under_way() {
+    if (!groups.empty() && groups.back().transfer.done()) look();
+    return groups.empty();
   }
 
   /// What ended of the oldest.
@@ -119,10 +134,10 @@ struct Burst::State {
     const datapath::Clock::time_point deadline = datapath::deadline_after(timeout);
     const std::uint64_t wanted = std::min(count, added);
     look();
+    Status flushed = flush();
     while (ended < wanted) {
-      const Status flushed = gathered != 0 ? post() : Status();
       if (groups.empty()) {
-        if (!flushed.ok()) return failure.ok() ? flushed : failure;
+        if (!flushed.ok()) return flushed;
         continue;  // it was done at once
       }
       const auto left = std::max<std::chrono::nanoseconds>(deadline - datapath::Clock::now(), {});
@@ -132,6 +147,7 @@ struct Burst::State {
                 fmt::format("the wait timed out with {} of {} operations ended; they go on", ended, wanted)};
       }
       look();
+      flushed = flush();
     }
     return failure;
   }
@@ -168,12 +184,13 @@ Status Burst::add(const Memory& local, const RemoteMemory& remote) {
 }
 Status Burst::flush() {
   if (state_ == nullptr) return moved();
-  return state_->gathered != 0 ? state_->post() : Status();
+  return state_->flush();
 }
 std::uint64_t Burst::added() const noexcept { return state_ != nullptr ? state_->added : 0; }
 std::uint64_t Burst::ended() {
   if (state_ == nullptr) return 0;
   state_->look();
+  if (state_->nothing_is_under_way()) static_cast<void>(state_->flush());
   return state_->ended;
 }
 Status Burst::wait(std::uint64_t count, std::chrono::nanoseconds timeout) {

@@ -75,6 +75,10 @@ Status datapath::append(SessionImpl& session, OpList& list, const Memory& local,
   if (there->is_gone()) {
     return {Code::kProtectionError, datapath::gone_because("the peer", *there)};
   }
+  // Room first: what is thrown for want of memory leaves the list as it was.
+  if (!known) list.keep.reserve(kept + 2);
+  const std::size_t most = list.ops.size() + here->ranges();
+  if (most > list.ops.capacity()) list.ops.reserve(std::max(most, 2 * list.ops.size()));
   std::uint64_t done = 0;
   do {
     std::byte* const data = local.data() + done;

@@ -215,8 +215,7 @@ class Outbox {
   TransferImpl* next_with_message(const Way& way);
   bool build_data(const Way& way, std::size_t most);
   void build_request(const Way& way, TransferImpl& transfer, std::uint64_t limit);
-  void build_alike(const Way& way, const TransferImpl& transfer, std::size_t most, const RemoteRegionImpl::Key& key,
-                   std::uint64_t local);
+  void build_alike(const Way& way, OpKind kind, const Op& like, std::size_t most, std::uint64_t local);
   bool build_alone(const Way& way, TransferImpl& transfer, std::size_t most);
   void leave_data_queue(const Way& way, TransferImpl& transfer);
   [[nodiscard]] std::optional<std::uint64_t> local_key(const Way& way, const RegisteredRange& range) noexcept;

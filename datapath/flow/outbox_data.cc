@@ -243,20 +243,19 @@ bool Outbox::build_alone(const Way& way, TransferImpl& t, std::size_t most) {
     ++count_;
   }
   leave_data_queue(way, t);
-  if (!t.has_message && message_queue_.empty() && outcomes_.empty()) build_alike(way, t, most, key, local);
+  if (!t.has_message && message_queue_.empty() && outcomes_.empty()) build_alike(way, t.list->kind, first, most, local);
   return true;
 }
 
-/// Those behind `t` that are one such piece each, between the same memories: they go by the million, and need no second
-/// look.
-void Outbox::build_alike(const Way& way, const TransferImpl& t, std::size_t most, const RemoteRegionImpl::Key& key,
-                         std::uint64_t local) {
-  const Op& like = t.list->ops.back();
+/// The next transfers that are one such piece each, between the memories of `like`, whose key here is `local`: they go
+/// by the million, and need no second look.
+void Outbox::build_alike(const Way& way, OpKind kind, const Op& like, std::size_t most, std::uint64_t local) {
+  const RemoteRegionImpl::Key key = like.remote->key(way.peer_transport);
   while (count_ + 1 < most && segments_used_ != kSegments) {
     TransferImpl* const next = data_queue_.front();
     if (next == nullptr || next->failure != Code::kOk || next->was_lost || next->has_message) return;
     const OpList& list = *next->list;
-    if (next->posted_bytes != 0 || list.ops.size() != 1 || list.kind != t.list->kind) return;
+    if (next->posted_bytes != 0 || list.ops.size() != 1 || list.kind != kind) return;
     const Op& op = list.ops.front();
     const bool alike = op.remote == like.remote && op.range == like.range && op.length != 0 &&
                        op.length <= chunk_bytes_ && !is_spread(way, *next);

@@ -94,6 +94,8 @@ class RegionImpl {
         origin_(std::move(origin)) {}
   /// The only one, or the first.
   [[nodiscard]] const RegisteredRange& range() const noexcept { return *range_; }
+  /// How many there are.
+  [[nodiscard]] std::size_t ranges() const noexcept { return 1 + rest_.size(); }
   /// That in which this byte lies.
   [[nodiscard]] const RegisteredRange& range_at(const std::byte* byte) const noexcept {
     const RegisteredRange* last = range_.get();

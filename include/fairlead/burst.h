@@ -47,7 +47,7 @@ class FAIRLEAD_EXPORT Burst {
   [[nodiscard]] std::uint64_t ended();
   /// Flushes, and waits until ended() is `count`, or all that were added. ok, or how the first that failed did: which
   /// of its group it was is not known. kDeadlineExceeded of the wait; kResourceExhausted if what is gathered finds no
-  /// room though nothing of this burst is under way.
+  /// room though nothing of this burst is under way: then that has not ended, whatever failed before.
   Status wait(std::uint64_t count, std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
   /// Until all have ended.
   Status finish(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());

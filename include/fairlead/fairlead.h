@@ -509,9 +509,9 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_burst_flush(fairlead_burst* burst);
 FAIRLEAD_C_EXPORT uint64_t fairlead_burst_added(const fairlead_burst* burst);
 FAIRLEAD_C_EXPORT uint64_t fairlead_burst_ended(fairlead_burst* burst);
 /* Flushes, and waits until `count` operations have ended, or all that were added (UINT64_MAX): FAIRLEAD_OK, the first
- * failure, or FAIRLEAD_DEADLINE_EXCEEDED of the wait. */
+ * failure, FAIRLEAD_DEADLINE_EXCEEDED of the wait, or FAIRLEAD_RESOURCE_EXHAUSTED if what is gathered finds no room. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_burst_wait(fairlead_burst* burst, uint64_t count, int64_t timeout_ns);
-/* What was added goes out and goes on. */
+/* What was added goes out and goes on, but for what is gathered in a session that has no room for it. */
 FAIRLEAD_C_EXPORT void fairlead_burst_release(fairlead_burst* burst);
 
 /* ---- events */

@@ -11,6 +11,17 @@ namespace {
 
 constexpr std::size_t kBytes = 65536;
 
+/// Until `done`, or too late.
+template <typename Done, typename Act>
+bool until(Done done, Act act) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    act();
+  }
+  return true;
+}
+
 class EngineBurst : public testing::TestWithParam<Way>, public EnginePair {
  protected:
   void SetUp() override {
@@ -68,9 +79,10 @@ TEST_P(EngineBurst, WhatWasAddedIsPlaced) {
 TEST_P(EngineBurst, TheFirstGoesOutAloneAndTheRestWithTheBurst) {
   Burst burst = Burst::writes(peer, TrafficClass::kCommands);
   ASSERT_TRUE(burst.add(here.slice(0, 8), remote.slice(0, 8)).ok());
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (burst.ended() == 0 && std::chrono::steady_clock::now() < deadline) (void)client->next_event();
-  EXPECT_EQ(burst.ended(), 1u) << "nobody flushed it";
+  const auto look = [&] { (void)client->next_event(); };
+  EXPECT_TRUE(until([&] { return burst.ended() == 1; }, look)) << "nobody flushed it";
+  ASSERT_TRUE(burst.add(here.slice(0, 8), remote.slice(0, 8)).ok());
+  EXPECT_TRUE(until([&] { return burst.ended() == 2; }, look)) << "nothing was under way";
   {
     Burst left = Burst::writes(peer);
     for (std::size_t i = 1; i < 10; ++i) ASSERT_TRUE(left.add(here.slice(i * 8, 8), remote.slice(i * 8, 8)).ok());
@@ -83,9 +95,7 @@ TEST_P(EngineBurst, TheFirstGoesOutAloneAndTheRestWithTheBurst) {
     EXPECT_EQ(burst.finish().code(), Code::kInvalidArgument);
     EXPECT_EQ(burst.ended(), 0u);
   }
-  while (peer.stats().transfers_under_way != 0 && std::chrono::steady_clock::now() < deadline) {
-    (void)client->next_event();
-  }
+  EXPECT_TRUE(until([&] { return peer.stats().transfers_under_way == 0; }, look));
   EXPECT_EQ(std::memcmp(here.data(), there.data(), 80), 0) << "a burst that goes sends what it has";
 }
 
@@ -95,7 +105,7 @@ TEST_P(EngineBurst, WhatIsKnownToBeGoneIsNotAdded) {
   for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(burst.add(here.slice(0, 64), remote.slice(0, 64)).ok());
   ASSERT_TRUE(burst.finish(kPatience).ok());
   ASSERT_TRUE(server->unpublish("gone").ok());
-  while (!gone.withdrawn()) (void)client->next_event(std::chrono::milliseconds(1));
+  ASSERT_TRUE(until([&] { return gone.withdrawn(); }, [&] { (void)client->next_event(std::chrono::milliseconds(1)); }));
   EXPECT_EQ(burst.add(here.slice(0, 64), gone.slice(0, 64)).code(), Code::kProtectionError) << "known to be gone";
   EXPECT_EQ(burst.added(), 3u);
   ASSERT_TRUE(burst.add(here.slice(0, 64), remote.slice(0, 64)).ok()) << "that one was not added";
@@ -158,6 +168,17 @@ TEST_F(BurstLimits, AFullGroupWaitsForRoom) {
   EXPECT_EQ(std::memcmp(here.data(), there.data(), added * 16), 0);
 }
 
+TEST_F(BurstLimits, AWaitFlushesAlsoForWhatHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(start_idle(100));
+  Burst burst = Burst::writes(other);
+  for (std::size_t i = 0; i < 3; ++i) ASSERT_TRUE(burst.add(here.slice(i * 8, 8), remote.slice(i * 8, 8)).ok());
+  EXPECT_EQ(other.stats().transfers_under_way, 1u) << "two are gathered";
+  EXPECT_TRUE(burst.wait(0).ok());
+  EXPECT_EQ(other.stats().transfers_under_way, 2u);
+  EXPECT_TRUE(burst.finish(kPatience).ok());
+  EXPECT_EQ(std::memcmp(here.data(), there.data(), 24), 0);
+}
+
 TEST_F(BurstLimits, AFailureIsTheBurstsAndSaysWhere) {
   ASSERT_NO_FATAL_FAILURE(start_idle(100));
   Burst burst = Burst::writes(other);
@@ -185,14 +206,14 @@ TEST_F(BurstLimits, AWaitEndsInTime) {
   Memory target = buffer(*asleep, 64);
   ASSERT_TRUE(asleep->publish("asleep", target, Access::kRemoteWrite).ok());
   std::optional<Peer> accepted;
-  while (!accepted) accepted = asleep->accept();
+  ASSERT_TRUE(until([&] { return accepted.has_value(); }, [&] { accepted = asleep->accept(); }));
   Result<RemoteMemory> found = Status(Code::kNotFound, "not yet");
   std::atomic<bool> over{false};
   std::thread asking([&] {
     found = to->lookup("asleep", kPatience);
     over = true;
   });
-  while (!over) (void)asleep->next_event();
+  EXPECT_TRUE(until([&] { return over.load(); }, [&] { (void)asleep->next_event(); }));
   asking.join();
   ASSERT_TRUE(found) << found.error().to_string();
   Memory source = buffer(*client, 64, 3);
@@ -202,7 +223,7 @@ TEST_F(BurstLimits, AWaitEndsInTime) {
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
   EXPECT_NE(late.message().find("0 of 1 operations ended"), std::string::npos) << late.to_string();
   EXPECT_EQ(slow.ended(), 0u);
-  while (slow.ended() == 0) (void)asleep->next_event();
+  ASSERT_TRUE(until([&] { return slow.ended() == 1; }, [&] { (void)asleep->next_event(); }));
   EXPECT_TRUE(slow.finish(kPatience).ok());
   EXPECT_EQ(target.data()[63], std::byte{3});
 }

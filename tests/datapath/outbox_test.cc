@@ -175,6 +175,53 @@ TEST_F(OutboxTest, PiecesOfABatchAreRequestsEachAndEndTogether) {
   EXPECT_EQ(ended[0].transfer, &t);
 }
 
+// What follows is built without a second look where it is between the memories of what was looked at: not of an empty
+// piece behind that.
+TEST_F(OutboxTest, TheMemoryOfAnEmptyPieceIsNotTheOneBefore) {
+  TransferImpl& t = transfer(OpKind::kWrite, {10, 0});
+  t.own.ops[1].remote = &other;
+  TransferImpl& next = transfer(OpKind::kWrite, {20});
+  next.own.ops[0].remote = &other;
+  TransferImpl& alike = transfer(OpKind::kWrite, {30});
+  alike.own.ops[0].remote = &other;
+  add(t, next, alike);
+  const std::span<const WorkRequest> built = outbox.build(way, 10, path.next_id());
+  ASSERT_EQ(built.size(), 3u);
+  const TransferImpl* const of[] = {&t, &next, &alike};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Op& op = of[i]->own.ops[0];
+    EXPECT_EQ(built[i].remote_key, op.remote->key(way.peer_transport).key) << i;
+    EXPECT_EQ(built[i].remote_address, op.remote->key(way.peer_transport).address + op.offset) << i;
+    EXPECT_EQ(built[i].local.front().data, op.data) << i;
+  }
+  EXPECT_NE(built[0].remote_key, built[1].remote_key);
+}
+
+TEST_F(OutboxTest, SmallTransfersAlikeGoBackInTheirOrder) {
+  TransferImpl* of[6] = {};
+  for (TransferImpl*& t : of) {
+    t = &transfer(OpKind::kWrite, {10});
+    t->own.ops[0].offset = 1000 * static_cast<std::uint64_t>(&t - of);
+    add(*t);
+  }
+  EXPECT_EQ(post(2).size(), 2u);
+  EXPECT_EQ(last.remote_address, 0x10000u + 1000);
+  EXPECT_TRUE(outbox.has_backlog());
+  EXPECT_EQ(post(0).size(), 0u);
+  EXPECT_EQ(post().size(), 4u);
+  EXPECT_EQ(last.remote_address, 0x10000u + 5000);
+  EXPECT_FALSE(outbox.has_backlog());
+  EndedData data;
+  for (std::uint64_t id = 1; id <= 6; ++id) {
+    ASSERT_EQ(path.end_data(id, 7, data), 1u);
+    EXPECT_EQ(data.transfer, of[id - 1]);
+    outbox.placed(*data.transfer, data.bytes, 1);
+    ASSERT_EQ(ended.size(), id);
+    EXPECT_EQ(ended.back().transfer, of[id - 1]);
+  }
+  EXPECT_EQ(outbox.size(), 0u);
+}
+
 TEST_F(OutboxTest, OfABatchWhatIsAdjacentIsGatheredAndWhatIsLargeIsCut) {
   TransferImpl& t = transfer(OpKind::kRead, {10, 20, 5, 1500, 0, 30, 8, 0});
   t.own.ops[2].offset = 30'000;  // the first two are adjacent, this stands alone

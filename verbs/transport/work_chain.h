@@ -81,12 +81,14 @@ class WorkChain {
   /// Requests whose memory is gone do not go inline, where copying would fault: the device says it instead.
   void keep_inline_what_is_there() noexcept {
     if (inline_end_ == 0) return;
-    // One guard for all of them; which it was is asked only where there is one.
-    const bool all = attempt(bytes_at(inline_begin_), inline_end_ - inline_begin_, [this] {
-      for (std::size_t i = 0; i < size_; ++i) touch_inline(requests_[i]);
-    });
+    // One guard for all of them, where they lie together; which it was is asked only where there is one.
+    const std::uint64_t range = inline_end_ - inline_begin_;
+    const bool all = range <= kMostGuarded && attempt(bytes_at(inline_begin_), range, [this] {
+                       for (std::size_t i = 0; i < size_; ++i) touch_inline(requests_[i]);
+                     });
     for (std::size_t i = 0; !all && i < size_; ++i) {
       ibv_send_wr& request = requests_[i];
+      if ((request.send_flags & IBV_SEND_INLINE) == 0) continue;
       const bool there = std::all_of(request.sg_list, request.sg_list + request.num_sge,
                                      [](const ibv_sge& each) { return readable(bytes_at(each.addr), each.length); });
       if (!there) request.send_flags &= ~unsigned{IBV_SEND_INLINE};
@@ -94,6 +96,8 @@ class WorkChain {
   }
 
  private:
+  static constexpr std::uint64_t kMostGuarded = std::uint64_t{1} << 30;  // a fault within is taken for one of ours
+
   /// verbs hands addresses as numbers.
   static const std::byte* bytes_at(std::uint64_t address) noexcept {
     return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)

@@ -178,6 +178,7 @@ bool CommandClient::context_is_lost() {
     }
     Channel copy = channel;
     if (!waited && copy.recover().code() != Code::kAborted) wrong("what is lost is recovered from");
+    if (failure->scope == command::Scope::kContext) lost_at_[channel.number()] = failure->sequence;
     judge_what_is_there();
     lost_ = {Code::kAborted, failure->text};
     return true;

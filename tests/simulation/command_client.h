@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ class CommandClient {
   [[nodiscard]] bool is_done() const noexcept { return done_; }
   /// Why the session ended too early: ok if it did not.
   [[nodiscard]] const Status& lost() const noexcept { return lost_; }
+  /// Where the device was lost: the command that each channel says failed first.
+  [[nodiscard]] const std::map<std::uint32_t, std::uint64_t>& lost_at() const noexcept { return lost_at_; }
   /// What was found to be wrong.
   [[nodiscard]] const std::string& wrong() const noexcept { return wrong_; }
   [[nodiscard]] std::string progress() const;
@@ -81,6 +84,7 @@ class CommandClient {
   std::size_t next_ = 0;
   std::vector<std::uint64_t> sequences_;  // of actions; 0: it was not appended
   std::vector<std::vector<std::byte>> outputs_;
+  std::map<std::uint32_t, std::uint64_t> lost_at_;
   std::uint64_t recovered_ = 0, across_ = 0;
   bool done_ = false, dead_ = false;
   Status lost_;

@@ -146,7 +146,10 @@ Outcome LoggedDevice::fence(const command::Place& mark) {
 
 command::Progress LoggedDevice::progress(std::uint32_t channel) {
   Queue& queue = queues_[channel];
-  if (*lost_) return {queue.complete, {command::kLaunchFailed, command::Scope::kContext, "the device is lost"}};
+  if (*lost_) {
+    if (!queue.begun.empty()) log_->lost_from.emplace(channel, queue.begun.front().sequence);
+    return {queue.complete, {command::kLaunchFailed, command::Scope::kContext, "the device is lost"}};
+  }
   for (; !queue.begun.empty() && queue.begun.front().complete_at <= all_.world->now(); queue.begun.pop_front()) {
     const Begun& past = queue.begun.front();
     if (!past.bytes.empty()) std::memcpy(past.to.data(), past.bytes.data(), past.bytes.size());

@@ -22,7 +22,8 @@ namespace fairlead::simulation {
 /// What came to a session's devices, by channel: a number for each command, of what it is and how it ended.
 struct DeviceLog {
   std::vector<std::vector<std::uint64_t>> channels;
-  bool operator==(const DeviceLog&) const = default;
+  std::map<std::uint32_t, std::uint64_t> lost_from = {};  // of a device that was lost: the first that it was at
+  bool operator==(const DeviceLog& other) const { return channels == other.channels; }
 };
 
 /// What all devices of a world have in common.

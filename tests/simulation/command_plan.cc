@@ -245,9 +245,19 @@ CommandTrouble make_trouble(World& dice, const CommandPlan& plan, std::size_t ac
     t.time = time(dice.chance(0.8) ? 15'000 : 3'000'000);
   } else if (dots < 75) {
     t.kind = Trouble::kGarble;
-  } else if (dots < 78) {
+  } else if (dots < 79) {
     t.kind = Trouble::kLose;
-  } else if (dots < 81) {
+    // About where something failed and is recovered from, if there is that: what is lost, too, is not.
+    const std::vector<Action>& of_client = plan.programs[t.client].actions;
+    std::vector<std::size_t> recoveries;
+    for (std::size_t i = 0; i < of_client.size(); ++i) {
+      if (of_client[i].kind == Kind::kRecover) recoveries.push_back(i);
+    }
+    if (!recoveries.empty() && dice.chance(0.5)) {
+      t.actions = recoveries[dice.below(recoveries.size())];
+      t.delay = time(300);
+    }
+  } else if (dots < 82) {
     t.kind = Trouble::kClose;
   } else if (dots < 87) {
     t.kind = Trouble::kKillClient;

@@ -302,6 +302,13 @@ class CommandRun {
       return wrong(fmt::format("client {}: the session was to live, and ended: {}", i, why.to_string()));
     }
     judge_log(i, attempt);
+    for (const auto& [channel, sequence] : attempt.client->lost_at()) {
+      const auto from = attempt.log->lost_from.find(channel);
+      if (from == attempt.log->lost_from.end() || sequence <= from->second) continue;
+      wrong(
+          fmt::format("client {}: its device was lost at command {} of channel {}, and {} is said to have failed first",
+                      i, from->second, channel, sequence));
+    }
   }
   /// What its device got is a beginning of what it was to get, and at least what the client heard of.
   void judge_log(std::size_t i, const Attempt& attempt) {

@@ -213,7 +213,7 @@ void add_bench_options(Args& args, BenchOptions* options) {
               "bw: operations that are posted by one call, as one transfer, which completes once (default 1)",
               set_number(&plan->batch, 1, bench::kMaxDepth));
   args.flag("--burst", &plan->burst,
-            "bw: operations are posted one by one, and end in groups of up to 64 (default: each by itself)");
+            "bw: operations are posted one by one, and end in groups of up to 96 (default: each by itself)");
   args.option("--footprint", "SIZE", "bw: memory at each end that operations go round (default 1M)",
               set_size(&plan->footprint, 1, bench::kMaxBuffer));
   add_memory(args, &plan->memory);

@@ -90,7 +90,7 @@ class Outbox {
     CreditWindow::Limits window;    // sequenced messages that the peer has not consumed
     std::uint64_t max_message = 0;  // bytes, the peer's
   };
-  static constexpr std::size_t kBatch = 64;  // requests at a time; what UDP takes in one call
+  static constexpr std::size_t kBatch = 96;  // requests at a time: of 64 bytes, two of softroce's packets full
 
   /// `apart` outlives it; null: transfers that need it fail.
   Outbox(OutboxUser& user, std::uint64_t chunk_bytes, ApartCarrier* apart = nullptr)
@@ -264,7 +264,7 @@ class Outbox {
     const RegisteredRange* range = nullptr;
     std::optional<std::uint64_t> key;  // on the way
   };
-  static constexpr std::size_t kSegments = 128;
+  static constexpr std::size_t kSegments = 192;
   KnownKey known_;
   std::size_t count_ = 0;
   std::size_t segments_used_ = 0;

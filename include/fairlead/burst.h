@@ -27,7 +27,7 @@ namespace fairlead::inline v0 {
 /// in a session that has no room for it. Threads: one at a time.
 class FAIRLEAD_EXPORT Burst {
  public:
-  static constexpr std::size_t kGroup = 64;  // operations that go out, and end, together; at most
+  static constexpr std::size_t kGroup = 96;  // operations that go out, and end, together; at most
 
   [[nodiscard]] static Burst writes(const Peer& peer, TrafficClass traffic = TrafficClass::kBulk);
   [[nodiscard]] static Burst reads(const Peer& peer, TrafficClass traffic = TrafficClass::kBulk);

@@ -6,7 +6,7 @@
 namespace fairlead::datapath {
 namespace {
 
-constexpr std::size_t kManyInFlight = Outbox::kBatch;
+constexpr std::size_t kManyInFlight = 64;
 constexpr std::uint64_t kStripesPerChunk = 4;
 
 }  // namespace

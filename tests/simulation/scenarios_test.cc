@@ -137,7 +137,7 @@ TEST_F(Scenario, WhatIsPostedWhileMuchIsUnderWayGoesOutTogether) {
   for (std::size_t i = 0; i < kAtOnce; ++i) ends.write(0, 64 * i, 64);
   EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce) << "few are under way: each goes out at once";
   for (std::size_t i = 0; i < kMore; ++i) ends.write(0, 64 * (kAtOnce + i), 64);
-  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 1) << "a list of 64; the others wait for the driver";
+  EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 1) << "a list; the others wait for the driver";
   EXPECT_TRUE(ends.session[0]->wants_advance()) << "else the driver sleeps on them";
   ends.hosts[0]->step();
   EXPECT_EQ(ends.path(0)->doorbells() - before, kAtOnce + 2) << "it has come round, and nothing has ended yet";

@@ -9,7 +9,7 @@
 namespace fairlead {
 namespace {
 
-constexpr std::size_t kBytes = 65536;
+constexpr std::size_t kTargetBytes = 65536;
 
 /// Until `done`, or too late.
 template <typename Done, typename Act>
@@ -30,9 +30,9 @@ class EngineBurst : public testing::TestWithParam<Way>, public EnginePair {
     server_config.transport = "auto";
     start(server_config, config);
     if (HasFatalFailure()) return;
-    std::tie(there, remote) = target("there", kBytes);
-    here = buffer(*client, kBytes);
-    for (std::size_t i = 0; i < kBytes; ++i) here.data()[i] = static_cast<std::byte>(i * 11 >> 2);
+    std::tie(there, remote) = target("there", kTargetBytes);
+    here = buffer(*client, kTargetBytes);
+    for (std::size_t i = 0; i < kTargetBytes; ++i) here.data()[i] = static_cast<std::byte>(i * 11 >> 2);
   }
 
   Memory there, here;
@@ -42,7 +42,7 @@ class EngineBurst : public testing::TestWithParam<Way>, public EnginePair {
 // Pieces of 1 to 100 bytes that cover the memory from its end to its beginning, some of them empty.
 std::vector<std::pair<std::size_t, std::size_t>> pieces() {
   std::vector<std::pair<std::size_t, std::size_t>> all;
-  for (std::size_t left = kBytes, i = 0; left != 0; ++i) {
+  for (std::size_t left = kTargetBytes, i = 0; left != 0; ++i) {
     const std::size_t length = i % 50 == 7 ? 0 : std::min(left, 1 + i * 37 % 100);
     left -= length;
     all.emplace_back(left, length);
@@ -54,8 +54,8 @@ TEST_P(EngineBurst, WhatWasAddedIsPlaced) {
   for (const bool reads : {false, true}) {
     SCOPED_TRACE(reads ? "reads" : "writes");
     Memory& to = reads ? here : there;
-    const std::vector<std::byte> expected((reads ? there : here).data(), (reads ? there : here).data() + kBytes);
-    if (reads) std::memset(here.data(), 0, kBytes);
+    const std::vector<std::byte> expected((reads ? there : here).data(), (reads ? there : here).data() + kTargetBytes);
+    if (reads) std::memset(here.data(), 0, kTargetBytes);
     Burst burst = reads ? Burst::reads(peer) : Burst::writes(peer);
     const auto all = pieces();
     for (const auto& [at, length] : all) {
@@ -72,8 +72,8 @@ TEST_P(EngineBurst, WhatWasAddedIsPlaced) {
     EXPECT_TRUE(std::ranges::equal(to.bytes(), expected));
     EXPECT_TRUE(burst.finish().ok()) << "nothing was added since";
   }
-  EXPECT_GE(peer.stats().bytes_written, kBytes);
-  EXPECT_GE(peer.stats().bytes_read, kBytes);
+  EXPECT_GE(peer.stats().bytes_written, kTargetBytes);
+  EXPECT_GE(peer.stats().bytes_read, kTargetBytes);
 }
 
 TEST_P(EngineBurst, TheFirstGoesOutAloneAndTheRestWithTheBurst) {
@@ -132,12 +132,12 @@ class BurstLimits : public testing::Test, public EnginePair {
     ASSERT_TRUE(connected) << connected.error().to_string();
     other = *connected;
     ASSERT_TRUE(other.wait_ready(kPatience).ok());
-    there = buffer(*server, kBytes);
+    there = buffer(*server, kTargetBytes);
     ASSERT_TRUE(server->publish("there", there, Access::kRemoteReadWrite).ok());
     Result<RemoteMemory> found = other.lookup("there", kPatience);
     ASSERT_TRUE(found) << found.error().to_string();
     remote = *found;
-    here = buffer(*idle, kBytes, 7);
+    here = buffer(*idle, kTargetBytes, 7);
   }
 
   std::optional<Engine> idle;
@@ -248,7 +248,7 @@ TEST_F(BurstLimits, MisusesAreNamed) {
   EXPECT_EQ(burst.added(), 0u);
   ASSERT_TRUE(burst.add(here.slice(0, 64), remote.slice(0, 64)).ok()) << "none of them was added";
   EXPECT_EQ(burst.add(here.slice(0, 8), remote.slice(0, 9)).code(), Code::kOutOfRange) << "beside one that is known";
-  EXPECT_EQ(burst.add(here.slice(0, 8), remote.slice(kBytes, 8)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(burst.add(here.slice(0, 8), remote.slice(kTargetBytes, 8)).code(), Code::kInvalidArgument);
   EXPECT_TRUE(burst.finish(kPatience).ok());
   EXPECT_EQ(burst.ended(), 1u);
 }

@@ -110,7 +110,7 @@ struct Burst::State {
     return {};
   }
 
-  /// Groups that have ended are taken out, the oldest first, when the youngest one is done or it is asked for them.
+  /// Looks only where the youngest is done, which costs those that are added while others are under way a load.
   [[nodiscard]] bool nothing_is_under_way() {
     if (!groups.empty() && groups.back().transfer.done()) look();
     return groups.empty();

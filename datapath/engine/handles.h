@@ -35,8 +35,7 @@ namespace fairlead::datapath {
 
 /// ok, or why calls of a handle come to nothing; null: it names no peer.
 [[nodiscard]] inline Status usable(SessionImpl* session) {
-  if (session == nullptr) return {Code::kInvalidArgument, "this handle names no peer"};
-  return session->host().inherited() ? session->host().usable() : Status();
+  return session != nullptr ? session->host().usable() : Status(Code::kInvalidArgument, "this handle names no peer");
 }
 
 // The same, as a share.

@@ -41,6 +41,10 @@ std::size_t size_of(ParameterKind kind) noexcept {
 
 const ExecutorLimits kMost{};
 
+Outcome no_function(Handle handle) {
+  return refuse(command::kInvalidHandle, fmt::format("handle {} names no function", handle.bits));
+}
+
 }  // namespace
 
 ExecutorLimits HostExecutor::limits() const {
@@ -206,9 +210,11 @@ Outcome HostExecutor::load(Handle function, std::string_view name) {
 Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> parameters) {
   Outcome outcome;
   const Function* const function = function_of(launch.function);
-  const bool fine = function != nullptr ? check(*function, launch, parameters, launched_, outcome)
-                                        : check(launch, parameters, launched_, outcome);
-  if (fine) run(*launched_.kernel, launched_.call, outcome);
+  if (function == nullptr) {
+    outcome = no_function(launch.function);
+  } else if (check(*function, launch, parameters, launched_, outcome)) {
+    run(*launched_.kernel, launched_.call, outcome);
+  }
   return outcome;
 }
 
@@ -226,7 +232,7 @@ void HostExecutor::run(const HostKernel& kernel, const Call& call, Outcome& outc
 bool HostExecutor::check(const Launch& launch, std::span<const std::byte> parameters, Checked& checked, Outcome& why) {
   const Function* const function = function_of(launch.function);
   if (function != nullptr) return check(*function, launch, parameters, checked, why);
-  why = refuse(command::kInvalidHandle, fmt::format("handle {} names no function", launch.function.bits));
+  why = no_function(launch.function);
   return false;
 }
 

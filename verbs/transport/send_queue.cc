@@ -113,15 +113,9 @@ std::size_t SendQueue::put_small(std::span<const datapath::WorkRequest> requests
       unsignalled_ = 0;
     }
     wqes_[wqe_head_++ & (wqes_.size() - 1)] = WqeKind::kWrite;
-    Request& r = request(accepted_++);
-    r.id = wanted.id;
-    r.length = segment.length;
-    r.end = wqe_head_;
-    r.kind = datapath::OpKind::kWrite;
-    r.code = Code::kOk;
+    accept_whole(wanted, segment.length);
   }
   data_wqes_ += static_cast<std::uint32_t>(count);
-  started_ = accepted_;
   return count;
 }
 
@@ -143,6 +137,12 @@ bool SendQueue::put(const datapath::WorkRequest& wanted) noexcept {
                        static_cast<std::uint32_t>(segment.key));
   }
   if (!read && may_go_inline(bytes)) chain_.set_inline();
+  accept_whole(wanted, bytes);
+  return true;
+}
+
+/// Its work requests are all on the chain.
+void SendQueue::accept_whole(const datapath::WorkRequest& wanted, std::uint64_t bytes) noexcept {
   Request& r = request(accepted_);
   r.id = wanted.id;
   r.length = bytes;
@@ -150,7 +150,6 @@ bool SendQueue::put(const datapath::WorkRequest& wanted) noexcept {
   r.kind = wanted.kind;
   r.code = Code::kOk;
   started_ = ++accepted_;
-  return true;
 }
 
 bool SendQueue::append(std::uint32_t number) noexcept {

@@ -113,6 +113,7 @@ class SendQueue {
   // Building the chain. put() and append_* return false when something is missing: slots, read depth, credits.
   std::size_t put_small(std::span<const datapath::WorkRequest> requests) noexcept;
   bool put(const datapath::WorkRequest& wanted) noexcept;
+  void accept_whole(const datapath::WorkRequest& wanted, std::uint64_t bytes) noexcept;
   bool append(std::uint32_t number) noexcept;
   bool append_message(Request& request) noexcept;
   bool append_one_sided(Request& request, std::uint32_t number) noexcept;

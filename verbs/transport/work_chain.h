@@ -53,17 +53,13 @@ class WorkChain {
   void set_inline() noexcept {
     ibv_send_wr& request = last();
     request.send_flags |= IBV_SEND_INLINE;
-    for (int i = 0; i < request.num_sge; ++i) {
-      inline_begin_ = std::min<std::uint64_t>(inline_begin_, request.sg_list[i].addr);
-      inline_end_ = std::max<std::uint64_t>(inline_end_, request.sg_list[i].addr + request.sg_list[i].length);
-    }
+    for (int i = 0; i < request.num_sge; ++i) guard(request.sg_list[i]);
   }
   /// A signalless write of one segment, which goes inline if it can: append(), add_segment() and set_inline() in one.
   void append_small_write(std::uint64_t id, const std::byte* data, std::uint32_t length, std::uint32_t lkey,
                           std::uint64_t remote_address, std::uint32_t remote_key) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
     ibv_sge& segment = segments_[segments_used_++];
-    segment = {address, length, lkey};
+    segment = {reinterpret_cast<std::uintptr_t>(data), length, lkey};
     ibv_send_wr& request = requests_[size_];
     request.wr_id = id;
     request.next = nullptr;
@@ -75,8 +71,7 @@ class WorkChain {
     request.wr.rdma.rkey = remote_key;
     if (size_ > 0) requests_[size_ - 1].next = &request;
     ++size_;
-    inline_begin_ = std::min<std::uint64_t>(inline_begin_, address);
-    inline_end_ = std::max<std::uint64_t>(inline_end_, address + length);
+    guard(segment);
   }
   /// Requests whose memory is gone do not go inline, where copying would fault: the device says it instead.
   void keep_inline_what_is_there() noexcept {
@@ -98,6 +93,11 @@ class WorkChain {
  private:
   static constexpr std::uint64_t kMostGuarded = std::uint64_t{1} << 30;  // a fault within is taken for one of ours
 
+  /// It goes inline: what keep_inline_what_is_there() guards reaches as far.
+  void guard(const ibv_sge& segment) noexcept {
+    inline_begin_ = std::min<std::uint64_t>(inline_begin_, segment.addr);
+    inline_end_ = std::max<std::uint64_t>(inline_end_, segment.addr + segment.length);
+  }
   /// verbs hands addresses as numbers.
   static const std::byte* bytes_at(std::uint64_t address) noexcept {
     return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)

@@ -111,10 +111,24 @@ std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& ta
   return with_events_.empty() ? nullptr : pop(with_events_.front()->inbox, event, taken);
 }
 
+/// The oldest that ended, out of all queues; null: none has. Under lock_.
+std::shared_ptr<EventSource> EventQueues::give_way() {
+  std::size_t at = 0;
+  while (at < accepted_.size() && !accepted_[at]->events_over()) ++at;
+  if (at == accepted_.size()) return nullptr;
+  std::shared_ptr<EventSource> oldest = std::move(accepted_[at]);
+  for (; at > 0; --at) accepted_[at] = std::move(accepted_[at - 1]);  // those before it move up
+  accepted_.drop_front();
+  oldest->inbox.listed_.unlink();
+  return oldest;
+}
+
 void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
+  std::shared_ptr<EventSource> gone, kept;  // outside the lock, as these may be the last references
   {
     const std::lock_guard lock(lock_);
     if (over_) return;
+    if (accepted_.size() >= kMostAccepted && (gone = give_way()) != nullptr) kept = std::move(gone->inbox.keep_);
     accepted_.push_back(std::move(session));
     changed();
   }

@@ -65,6 +65,8 @@ class Inbox {
 class EventSource : public std::enable_shared_from_this<EventSource> {
  public:
   Inbox inbox{*this};
+  /// No event will come after those that are there. Threads: any.
+  [[nodiscard]] virtual bool events_over() const noexcept = 0;
 
  protected:
   ~EventSource() = default;
@@ -92,6 +94,9 @@ class EventQueues {
 
   [[nodiscard]] bool any_accepted() const noexcept { return any_accepted_.load(std::memory_order_acquire); }
 
+  /// Of sessions that ended and were never taken, those that wait behind so many give way, the oldest first, with
+  /// their events: whoever comes and goes does not make an application grow that never looks.
+  static constexpr std::size_t kMostAccepted = 1024;
   void push_accepted(std::shared_ptr<EventSource> session);
   [[nodiscard]] std::shared_ptr<EventSource> take_accepted();
   /// False: it is over, and whoever asks keeps the transfer.
@@ -105,6 +110,7 @@ class EventQueues {
  private:
   std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
+  [[nodiscard]] std::shared_ptr<EventSource> give_way();
 
   void wake() const noexcept {
     if (waiters_ != nullptr) waiters_->wake_done();

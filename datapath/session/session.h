@@ -51,8 +51,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   [[nodiscard]] PeerStats stats() const;
   /// Takes the oldest event if there is one.
   bool take_event(Event& event);
-  /// No event will come after those that are there.
-  [[nodiscard]] bool events_over() const noexcept { return events_over_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool events_over() const noexcept override { return events_over_.load(std::memory_order_acquire); }
   /// After `event` was: the peer may be waiting for credits, and our driver be asleep.
   void event_taken(const Event& event, const Taken& taken);
   /// Whether one more may be posted; then it counts as posted. kResourceExhausted: enough is.

@@ -11,7 +11,11 @@
 namespace fairlead::datapath {
 namespace {
 
-class Source final : public EventSource {};
+class Source final : public EventSource {
+ public:
+  [[nodiscard]] bool events_over() const noexcept override { return over; }
+  bool over = false;
+};
 
 Event numbered(std::uint64_t number) {
   Event made;
@@ -166,6 +170,37 @@ TEST_F(EventQueuesTest, WhatComesAfterTheEndIsNotKept) {
   EXPECT_EQ(one.use_count(), 1);
   EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
   EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "its owner still finds it";
+}
+
+// Peers that come and go while the application looks for none.
+TEST_F(EventQueuesTest, SessionsThatEndedAndWereNeverTakenGiveWay) {
+  std::vector<std::weak_ptr<Source>> came;
+  for (std::size_t i = 0; i < 3 * EventQueues::kMostAccepted; ++i) {
+    const auto each = std::make_shared<Source>();
+    came.push_back(each);
+    queues.push_event(*each, numbered(i));
+    queues.push_accepted(each);
+    each->over = i != 5;
+  }
+  std::size_t left = 0;
+  for (const auto& each : came) left += each.expired() ? 0 : 1;
+  EXPECT_EQ(left, EventQueues::kMostAccepted);
+  EXPECT_FALSE(came[5].expired()) << "it lives";
+  EXPECT_TRUE(came[6].expired()) << "of the others the oldest went";
+  EXPECT_EQ(queues.take_accepted(), came[5].lock()) << "and the rest are in their order";
+  EXPECT_EQ(queues.take_accepted(), came[2 * EventQueues::kMostAccepted + 1].lock());
+  std::vector<std::uint64_t> values;
+  while (queues.take_any_event(event, taken) != nullptr) values.push_back(event.value);
+  ASSERT_EQ(values.size(), EventQueues::kMostAccepted) << "with their events";
+  EXPECT_EQ(values.front(), 5u);
+  EXPECT_FALSE(readable(queues.fd()) && queues.take_accepted() == nullptr);
+}
+
+TEST_F(EventQueuesTest, SessionsThatLiveDoNotGiveWay) {
+  for (std::size_t i = 0; i < EventQueues::kMostAccepted + 10; ++i) queues.push_accepted(std::make_shared<Source>());
+  std::size_t taken_ones = 0;
+  while (queues.take_accepted() != nullptr) ++taken_ones;
+  EXPECT_EQ(taken_ones, EventQueues::kMostAccepted + 10);
 }
 
 TEST_F(EventQueuesTest, AnOwnerThatTakesTheOldestLeavesTheRestToOthers) {

@@ -118,6 +118,20 @@ TEST_P(ExtendedCq, AQueuePairMayEndWhileItsCompletionIsShown) {
   EXPECT_EQ(api().destroy_qp(first_of_a), 0);
 }
 
+TEST_P(ExtendedCq, MayBeResizedAndArmedWhileACompletionIsShown) {
+  send(2);
+  ASSERT_EQ(start(), 0);
+  EXPECT_EQ(soft::api::resize_cq(ibv_cq_ex_to_cq(cq), 100), 0) << "by who polls it, without waiting for itself";
+  EXPECT_GE(cq->cqe, 100);
+  EXPECT_EQ(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0), 0);
+  EXPECT_EQ(cq->wr_id, 1U);
+  EXPECT_EQ(ibv_wc_read_byte_len(cq), 10U) << "it has moved with the others";
+  ASSERT_EQ(ibv_next_poll(cq), 0);
+  EXPECT_EQ(cq->wr_id, 2U);
+  EXPECT_EQ(ibv_wc_read_byte_len(cq), 20U);
+  ibv_end_poll(cq);
+}
+
 TEST_P(ExtendedCq, PlainPollsWorkToo) {
   send(2);
   ASSERT_TRUE(world.run_until([&] { return b.done.size() == 2; }));

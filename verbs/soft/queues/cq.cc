@@ -79,7 +79,8 @@ bool Cq::resize(int entries) {
   const auto size = std::bit_ceil(static_cast<std::uint32_t>(entries));
   std::vector<ibv_wc> ring(size);
   std::vector<Times> times(times_.empty() ? 0 : size);
-  const std::lock_guard pollers(consumer_);
+  std::unique_lock pollers(consumer_, std::defer_lock);
+  if (poller_.load(std::memory_order_relaxed) != std::this_thread::get_id()) pollers.lock();
   const DomainLock lock(device_.progress());
   device_.progress().progress();  // what was posted before may still ring, and its completions count
   const std::uint32_t head = head_.load();

@@ -36,8 +36,8 @@ class Cq : public ibv_cq_ex {
   bool push(const ibv_wc& completion, bool solicited) noexcept;
   /// Up to `count` completions; negative when the queue overflowed and is empty.
   int pop(int count, ibv_wc* to) noexcept;
-  /// Makes room for `entries` or more. False when that is less than what it holds. Takes the pollers' lock, then the
-  /// domain's.
+  /// Makes room for `entries` or more. False when that is less than what it holds. Takes the pollers' lock, unless the
+  /// caller has it between begin() and end(), then the domain's.
   [[nodiscard]] bool resize(int entries);
   /// Drops the completions of a queue pair that is gone or was reset, but for the one that is shown. Takes the pollers'
   /// lock, unless the caller has it between begin() and end(), then the domain's.

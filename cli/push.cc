@@ -12,7 +12,6 @@
 #include "cli/models/file_checksums.h"
 #include "cli/models/model_files.h"
 #include "cli/session.h"
-#include "cli/staged_write.h"
 
 namespace fairlead::cli {
 namespace {
@@ -22,6 +21,19 @@ using bench::Json;
 struct Options {
   EngineConfig config;
   std::string file, server, name, json, checksum = "crc32";
+};
+
+/// A tensor in a file, written to all of `remote`, which is as large.
+struct FileMove {
+  std::string name;
+  FileRange from;
+  RemoteMemory remote;
+  std::uint64_t notify = 0;
+};
+
+struct Written {
+  MoveFigures moved;                // without the processor time of the sums
+  std::vector<std::uint32_t> crcs;  // of each move, if they were wanted
 };
 
 // Maps every file. One that changed its size since its header was read is refused.
@@ -92,8 +104,7 @@ Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefi
 }
 
 // Straight from the mapped files; a thread beside reads them for the sums.
-Result<StagedFigures> write_mapped(Session& session, const ModelFiles& model, std::span<const FileMove> moves,
-                                   bool sums) {
+Result<Written> write(Session& session, const ModelFiles& model, std::span<const FileMove> moves, bool sums) {
   const Result<std::vector<Memory>> mapped = map_files(session.engine(), model);
   if (!mapped) return mapped.error();
   std::optional<FileChecksums> checksums;
@@ -108,7 +119,7 @@ Result<StagedFigures> write_mapped(Session& session, const ModelFiles& model, st
   });
   const Result<MoveFigures> moved = session.move(Session::Direction::kWrite, all);
   if (!moved) return moved.error();
-  StagedFigures figures{*moved, {}};
+  Written figures{*moved, {}};
   if (!sums) return figures;
   figures.moved.cpu_seconds -= checksums->cpu_seconds();
   Result<std::vector<std::uint32_t>> crcs = checksums->finish();
@@ -182,10 +193,7 @@ Status push(Engine engine, const Options& options, Console& console) {
   const Result<std::vector<FileMove>> moves = pair_up(*session, *prefix, *model);
   if (!moves) return moves.error();
   const bench::Stopwatch since_first;
-  // Within a host through the pool, which the peer maps and copies from by its own instructions.
-  const Result<StagedFigures> written = session->peer().transport() == "shm"
-                                            ? write_staged(*session, *moves, sums)
-                                            : write_mapped(*session, *model, *moves, sums);
+  const Result<Written> written = write(*session, *model, *moves, sums);
   if (!written) return written.error();
   PushFinish finish;
   if (sums) finish.crcs.resize(model->entries.size());  // 0: that of no bytes

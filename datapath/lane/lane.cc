@@ -14,14 +14,16 @@
 
 namespace fairlead::datapath {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kNap{1};            // how long the lane's thread stands back while application threads drive
+constexpr microseconds kNap{200};          // how long the lane's thread stands back while application threads drive: so
+                                           // long, at most, nothing moves where one drives and works in turn
 constexpr milliseconds kPatience{8};       // since the last drive, where one does so without a pause
 constexpr milliseconds kNapsInDoubt{8};    // naps so long show that
-constexpr std::uint64_t kBusyDrives = 50;  // rounds of a millisecond that is without a pause
+constexpr std::uint64_t kBusyDrives = 10;  // rounds of such a kNap
 constexpr milliseconds kLongNap{100};      // the same while such a driver sleeps
 constexpr milliseconds kRecheck{5};        // how often a thread that waits for another's driving looks again
 
@@ -304,7 +306,7 @@ void Lane::end_sleep() noexcept {
 
 void Lane::stand_back() noexcept {
   std::uint64_t seen = 0, now = application_drives_.load(std::memory_order_relaxed);
-  milliseconds nap = kNap;
+  microseconds nap = kNap;
   do {
     seen = now;
     if (driven_.load() && sleepers_.load() != 0) {  // it may do so for long; at its end it calls
@@ -318,8 +320,8 @@ void Lane::stand_back() noexcept {
       patience_.end();
     }
     now = application_drives_.load(std::memory_order_relaxed);
-    const bool busy = driven_.load() && now - seen >= kBusyDrives * static_cast<std::uint64_t>(nap.count());
-    nap = busy ? std::min(2 * nap, kNapsInDoubt) : kNap;
+    const bool busy = driven_.load() && now - seen >= kBusyDrives * static_cast<std::uint64_t>(nap / kNap);
+    nap = busy ? std::min<microseconds>(2 * nap, kNapsInDoubt) : kNap;
   } while (!stopping_.load() && (driven_.load() || now != seen));
 }
 

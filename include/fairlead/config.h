@@ -17,7 +17,7 @@ namespace fairlead::inline v0 {
 /// Who advances the engine.
 enum class Progress : std::uint8_t {
   kAuto,    // a thread of the engine for each lane, which stands back while the application waits or polls (default)
-  kThread,  // only the engine's threads
+  kThread,  // only the engine's threads: for an application whose threads wait and work in turn
   kApplication,  // only calls of the application: poll(), wait(), next_event(). No thread is started
 };
 

@@ -117,11 +117,12 @@ Result<Written> write(Session& session, const ModelFiles& model, std::span<const
     if (sums) checksums->add(move->from);
     ++move;
   });
+  const double before = sums ? checksums->cpu_seconds() : 0;
   const Result<MoveFigures> moved = session.move(Session::Direction::kWrite, all);
   if (!moved) return moved.error();
   Written figures{*moved, {}};
   if (!sums) return figures;
-  figures.moved.cpu_seconds -= checksums->cpu_seconds();
+  figures.moved.cpu_seconds -= checksums->cpu_seconds() - before;
   Result<std::vector<std::uint32_t>> crcs = checksums->finish();
   if (!crcs) return crcs.error();
   figures.crcs = *std::move(crcs);

@@ -114,7 +114,11 @@ Result<Written> write(Session& session, const ModelFiles& model, std::span<const
   for_each_tensor(model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
     if (tensor.bytes == 0) return;
     all.push_back({move->name, (*mapped)[file].slice(tensor.offset, tensor.bytes), move->remote, move->notify});
-    if (sums) checksums->add(move->from);
+    if (sums) {
+      FileRange range = move->from;
+      range.mapped = all.back().local.bytes().data();
+      checksums->add(range);
+    }
     ++move;
   });
   const double before = sums ? checksums->cpu_seconds() : 0;

@@ -1,7 +1,7 @@
 // CRC-32s of ranges of files, computed by a thread of its own beside whatever else goes on.
 //
-// The bytes are read, not mapped: a file that somebody cuts meanwhile is an error that names it, not a SIGBUS.
-// Threads: one owner; its own thread is joined by finish() and by the destructor.
+// Bytes that are mapped are summed where they are, others are read. A file that somebody cuts meanwhile is an error
+// that names it, not a SIGBUS. Threads: one owner; its own thread is joined by finish() and by the destructor.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class FileChecksums {
   FileChecksums(const FileChecksums&) = delete;
   FileChecksums& operator=(const FileChecksums&) = delete;
 
-  /// The file must stay open, and its path alive, until finish() returns.
+  /// The file must stay open, and its path and its mapping alive, until finish() returns or this is gone.
   void add(const FileRange& range);
   /// Waits for all; their checksums in the order of the calls. Errors: kDataLoss for a file that ends too early, and
   /// what reading it gave.

@@ -15,6 +15,7 @@ struct FileRange {
   int fd = -1;
   const std::string* path = nullptr;  // for messages
   std::uint64_t offset = 0, bytes = 0;
+  const std::byte* mapped = nullptr;  // where its bytes are in memory, if they are
 };
 
 /// Reads bytes of the range from its byte `at` on, as many as fit into `to` or fewer, but one at least; gives how many.

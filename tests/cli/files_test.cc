@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "base/crc.h"
+#include "base/guarded.h"
 #include "base/unique_fd.h"
 #include "bench/base/file_output.h"
 #include "cli/models/file_checksums.h"
@@ -100,6 +102,32 @@ TEST_F(FilesTest, AFileThatIsCutIsAnErrorThatNamesIt) {
   const auto crcs = checksums.finish();
   ASSERT_FALSE(crcs);
   EXPECT_THAT(crcs.error().message(), AllOf(HasSubstr(name), HasSubstr("ends at byte 5000")));
+}
+
+TEST_F(FilesTest, BytesThatAreMappedAreSummedThereAndACutIsFoundAllTheSame) {
+  constexpr std::size_t kBytes = 3'000'000;
+  const std::string text(kBytes, 'x');
+  install_fault_handlers();  // as registering memory does
+  for (const std::size_t left : {kBytes, kBytes - 1, kBytes / 2, std::size_t{0}}) {
+    write("f", text);
+    const UniqueFd fd(::open(path("f").c_str(), O_RDONLY | O_CLOEXEC));
+    const std::string name = path("f");
+    void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    fs::resize_file(path("f"), left);
+    {
+      FileChecksums checksums;
+      checksums.add({fd.get(), &name, 0, kBytes, static_cast<const std::byte*>(mapped)});
+      const auto crcs = checksums.finish();
+      EXPECT_EQ(static_cast<bool>(crcs), left == kBytes) << left;
+      if (crcs) {
+        EXPECT_THAT(*crcs, ElementsAre(crc32(std::as_bytes(std::span(text)))));
+      } else {
+        EXPECT_THAT(crcs.error().message(), AllOf(HasSubstr(name), HasSubstr("somebody cut it")));
+      }
+    }
+    ::munmap(mapped, kBytes);
+  }
 }
 
 // ---- models of several files

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/system/no_cancellation.h"
+#include "base/system/no_watch.h"
 #include "base/system/own_user.h"
 #include "base/system/uncancelled.h"
 #include "base/system/unix_packets.h"
@@ -54,10 +55,8 @@ PrivateFd new_socket() {
   return PrivateFd(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
 }
 
-Status no_descriptors() {
-  return {Code::kResourceExhausted,
-          fmt::format("packet_io memif: no descriptors: {}; raise `ulimit -n`", std::strerror(errno))};
-}
+// After a socket, a timer or a watch of one could not be had.
+Status no_descriptors() { return no_watch("the socket of packet_io memif", errno); }
 
 // Empty, or why its other end is none for us.
 std::string refuse_user(int socket) {

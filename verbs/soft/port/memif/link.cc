@@ -55,8 +55,12 @@ PrivateFd new_socket() {
   return PrivateFd(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
 }
 
-// After a socket, a timer or a watch of one could not be had.
-Status no_descriptors() { return no_watch("the socket of packet_io memif", errno); }
+Status no_descriptors() {
+  return {Code::kResourceExhausted,
+          fmt::format("packet_io memif: no descriptors: {}; raise `ulimit -n`", std::strerror(errno))};
+}
+
+Status not_watched() { return no_watch("the socket of packet_io memif", errno); }
 
 // Empty, or why its other end is none for us.
 std::string refuse_user(int socket) {
@@ -92,7 +96,8 @@ Result<std::unique_ptr<Link>> Link::open(const LinkSettings& settings) {
     }
   }
   std::unique_ptr<Link> link(new Link(settings));
-  if (!link->events_ || !link->alarm_ || !link->watch(link->alarm_.get(), EPOLLIN | EPOLLET)) return no_descriptors();
+  if (!link->events_ || !link->alarm_) return no_descriptors();
+  if (!link->watch(link->alarm_.get(), EPOLLIN | EPOLLET)) return not_watched();
   if (listens) {
     if (Status status = link->listen(); !status.ok()) return status;
   }
@@ -111,8 +116,8 @@ Status Link::listen() {
                         settings_.socket, std::strerror(errno))};
   }
   listener_ = std::move(socket);  // from here on its file goes with the link
-  if (::listen(listener_.get(), kBacklog) != 0 || !watch(listener_.get(), EPOLLIN | EPOLLET)) return no_descriptors();
-  return Status();
+  if (::listen(listener_.get(), kBacklog) != 0) return no_descriptors();
+  return watch(listener_.get(), EPOLLIN | EPOLLET) ? Status() : not_watched();
 }
 
 Link::~Link() {

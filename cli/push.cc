@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <span>
 #include <unordered_map>
 
@@ -103,7 +105,18 @@ Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefi
   return moves;
 }
 
-// Straight from the mapped files; a thread beside reads them for the sums.
+// What a page reads as zeros whose file was cut within it.
+Status check_whole(const ModelFiles& model) {
+  for (const InputFile& input : model.files) {
+    struct stat now{};
+    if (::fstat(input.fd.get(), &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= input.size) continue;
+    return {Code::kDataLoss, fmt::format("{} ends at byte {}, but had {} when it was opened: somebody cut it",
+                                         input.path, now.st_size, input.size)};
+  }
+  return {};
+}
+
+// Straight from the mapped files; a thread beside sums what is mapped.
 Result<Written> write(Session& session, const ModelFiles& model, std::span<const FileMove> moves, bool sums) {
   const Result<std::vector<Memory>> mapped = map_files(session.engine(), model);
   if (!mapped) return mapped.error();
@@ -123,10 +136,11 @@ Result<Written> write(Session& session, const ModelFiles& model, std::span<const
   });
   const double before = sums ? checksums->cpu_seconds() : 0;
   const Result<MoveFigures> moved = session.move(Session::Direction::kWrite, all);
+  if (Status whole = check_whole(model); !whole.ok()) return whole;  // names the file, which what failed may not
   if (!moved) return moved.error();
   Written figures{*moved, {}};
   if (!sums) return figures;
-  figures.moved.cpu_seconds -= checksums->cpu_seconds() - before;
+  figures.moved.cpu_seconds = std::max(0.0, figures.moved.cpu_seconds - (checksums->cpu_seconds() - before));
   Result<std::vector<std::uint32_t>> crcs = checksums->finish();
   if (!crcs) return crcs.error();
   figures.crcs = *std::move(crcs);

@@ -6,6 +6,7 @@
 
 #include "bench/base/cpu_time.h"
 #include "fairlead/log.h"
+#include "memreg/mapped_file.h"
 
 namespace fairlead::cli {
 namespace {
@@ -149,6 +150,8 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
     const bool room = in_flight.size() < kMaxInFlight && (in_flight.empty() || bytes_in_flight < kMaxBytesInFlight);
     if (next < moves.size() && room) {
       const Move& one = moves[next++];
+      // Over shm the peer's driver copies: it is not to wait for our disk.
+      if (direction == Direction::kWrite) memreg::read_in(one.local.bytes());
       in_flight.emplace_back(&one, direction == Direction::kWrite
                                        ? peer_.write(one.local, one.remote, {.notify = one.notify})
                                        : peer_.read(one.local, one.remote));

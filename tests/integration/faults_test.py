@@ -135,7 +135,15 @@ class Truncation(Case):
                 client.wait_for("connected to")
                 os.truncate(file, 4096)
                 self.assertEqual(client.wait(), 1, client.output)
-                self.assertRegex(client.output, "push: error: ")
+                self.assertRegex(client.output, "push: error: .*(model.safetensors ends at byte|somebody cut it|changed its size)")
+        for transport in (["--transport", "tcp"], ["--transport", "shm"]):
+            with self.subTest(transport=transport, cut="within the last page"):  # which reads as zeros, and is no fault
+                os.truncate(file, whole)
+                client = self.start("push", file, server.listen, *transport, "--checksum", "off")
+                client.wait_for("connected to")
+                os.truncate(file, whole - 1)
+                self.assertEqual(client.wait(), 1, client.output)
+                self.assertRegex(client.output, "push: error: .*(somebody cut it|changed its size)")
         small = self.path("small.safetensors")
         write_safetensors(small, random_model(1))
         self.assertEqual(self.push(server, small)[0], 0, server.output)

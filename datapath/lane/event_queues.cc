@@ -106,20 +106,20 @@ bool EventQueues::take_event(Inbox& inbox, Event& event, Taken& taken) {
 }
 
 std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& taken) {
+  if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
   if (!any_events()) return nullptr;
   const std::lock_guard lock(lock_);
   return with_events_.empty() ? nullptr : pop(with_events_.front()->inbox, event, taken);
 }
 
-/// The oldest that ended, out of all queues; null: none has. Under lock_.
-std::shared_ptr<EventSource> EventQueues::give_way() {
+/// The oldest that ended, no longer accepted; null: none has. Under lock_.
+std::shared_ptr<EventSource> EventQueues::drop_ended() {
   std::size_t at = 0;
   while (at < accepted_.size() && !accepted_[at]->events_over()) ++at;
   if (at == accepted_.size()) return nullptr;
   std::shared_ptr<EventSource> oldest = std::move(accepted_[at]);
   for (; at > 0; --at) accepted_[at] = std::move(accepted_[at - 1]);  // those before it move up
   accepted_.drop_front();
-  oldest->inbox.listed_.unlink();
   return oldest;
 }
 
@@ -128,7 +128,11 @@ void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
   {
     const std::lock_guard lock(lock_);
     if (over_) return;
-    if (accepted_.size() >= kMostAccepted && (gone = give_way()) != nullptr) kept = std::move(gone->inbox.keep_);
+    if (accepted_.size() >= kMostAccepted) gone = drop_ended();
+    if (gone != nullptr && !asked_.load(std::memory_order_relaxed)) {
+      gone->inbox.listed_.unlink();
+      kept = std::move(gone->inbox.keep_);
+    }
     accepted_.push_back(std::move(session));
     changed();
   }

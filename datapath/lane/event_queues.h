@@ -94,8 +94,8 @@ class EventQueues {
 
   [[nodiscard]] bool any_accepted() const noexcept { return any_accepted_.load(std::memory_order_acquire); }
 
-  /// Of sessions that ended and were never taken, those that wait behind so many give way, the oldest first, with
-  /// their events: whoever comes and goes does not make an application grow that never looks.
+  /// Beyond so many that wait, those give way that ended, the oldest first; with their events, if nobody has ever asked
+  /// for any session's: whoever comes and goes does not make an application grow that never looks.
   static constexpr std::size_t kMostAccepted = 1024;
   void push_accepted(std::shared_ptr<EventSource> session);
   [[nodiscard]] std::shared_ptr<EventSource> take_accepted();
@@ -110,7 +110,7 @@ class EventQueues {
  private:
   std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
-  [[nodiscard]] std::shared_ptr<EventSource> give_way();
+  [[nodiscard]] std::shared_ptr<EventSource> drop_ended();
 
   void wake() const noexcept {
     if (waiters_ != nullptr) waiters_->wake_done();
@@ -123,8 +123,9 @@ class EventQueues {
   List<EventSource> with_events_;
   Ring<Submission*> completed_;
   bool over_ = false;
-  bool watched_ = false;   // fd_ was given out
-  bool readable_ = false;  // fd_ is; never while nobody watches it
+  bool watched_ = false;            // fd_ was given out
+  bool readable_ = false;           // fd_ is; never while nobody watches it
+  std::atomic<bool> asked_{false};  // somebody takes events of whatever session has some
   // Whether the queues hold anything. Written under lock_.
   std::atomic<bool> any_accepted_{false};
   std::atomic<bool> any_with_events_{false};

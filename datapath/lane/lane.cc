@@ -19,9 +19,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr microseconds kNap{200};          // how long the lane's thread stands back while application threads drive: so
-                                           // long, at most, nothing moves where one drives and works in turn
-constexpr milliseconds kPatience{8};       // since the last drive, where one does so without a pause
+constexpr microseconds kNap{200};     // how long the lane's thread stands back while application threads drive; where
+                                      // one drives and works in turn, nothing moves for one or two of them
+constexpr milliseconds kPatience{8};  // since the last drive, where one does so without a pause
 constexpr milliseconds kNapsInDoubt{8};    // naps so long show that
 constexpr std::uint64_t kBusyDrives = 10;  // rounds of such a kNap
 constexpr milliseconds kLongNap{100};      // the same while such a driver sleeps

@@ -2,9 +2,10 @@
 //
 // All state of the lane's sessions is touched only by its driver: the thread that holds the driver token. An
 // application thread that waits takes the token and drives; the lane's own thread drives while nobody waits, and
-// stands back for a few milliseconds after an application thread drove (else every packet would wake it for nothing).
-// Who waits while another drives is woken for what it waits for alone, and takes over when the driver leaves.
-// Other threads hand work over through submit(): the submitter runs it at once if it gets the token.
+// stands back for a while after an application thread drove (else every packet would wake it for nothing): some tenths
+// of a millisecond, or a few milliseconds if it did so for long without a pause. Who waits while another drives is
+// woken for what it waits for alone, and takes over when the driver leaves. Other threads hand work over through
+// submit(): the submitter runs it at once if it gets the token.
 //
 // Threads: submit, kick, wait_until from any thread. progress() of the Domain runs on the driver only.
 #pragma once

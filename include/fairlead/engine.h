@@ -192,7 +192,8 @@ class FAIRLEAD_EXPORT Engine {
   Result<Peer> connect(std::string_view host_port);
   /// connect() for who may outlive this handle, and keeps nothing of the engine: after its end, kUnavailable.
   [[nodiscard]] std::function<Result<Peer>(std::string_view)> connector() const;
-  /// A peer that connected to us and is ready, or nothing. Never blocks.
+  /// A peer that connected to us and is ready, or nothing. Never blocks. Of those that ended before anybody took them,
+  /// 1,024 a lane are kept; older ones go, and what they sent with them unless the application takes next_event().
   std::optional<Peer> accept();
   /// The same, waiting for one. Errors: kDeadlineExceeded, kCancelled (the engine was shut down meanwhile),
   /// kInvalidArgument (it does not listen).

@@ -70,6 +70,7 @@ class Waits:
 
     def _take(self):
         """Takes what there is. False: events are left with the engine."""
+        gone = []  # not under the lock: destructors may come back here
         with self._lock:
             if self._ended:
                 return True
@@ -78,6 +79,11 @@ class Waits:
             while (peer := self._queues.accept()) is not None:
                 self._accepted.append(peer)
                 self._wake(_ANY_PEER)
+                if len(self._accepted) > HELD:  # one that ended and that nobody took gives way, as it does in the engine
+                    ended = next((each for each in self._accepted if each.state == "closed"), None)
+                    if ended is not None:
+                        self._accepted.remove(ended)
+                        gone.append(ended)
             while self._held < HELD and (pair := self._queues.next_event()) is not None:
                 self._events.setdefault(pair[0], collections.deque()).append(pair[1])
                 self._held += 1

@@ -149,6 +149,30 @@ def test_events_that_nobody_takes_are_bounded_and_hold_nothing_up(make_pair):
     run(main())
 
 
+def test_peers_that_nobody_takes_give_way_when_they_ended(pair, monkeypatch):
+    monkeypatch.setattr(fairlead._waits, "HELD", 8)
+
+    async def main():
+        reader = asyncio.ensure_future(until_closed(20))
+        await asyncio.sleep(0)  # it waits, and so the loop takes what comes
+        for _ in range(20):
+            with fairlead.Engine(transport="tcp") as comes:
+                peer = comes.connect(pair.there.listen_address)
+                await asyncio.to_thread(peer.wait_ready, MINUTE)
+                await asyncio.to_thread(peer.close)
+        assert await reader == 20
+        assert len(pair.there._waits._accepted) <= 8 + 1  # the pair's own lives
+
+    async def until_closed(many):
+        closed = 0
+        async for _, event in pair.there.events():
+            closed += event.kind == "closed"
+            if closed == many:
+                return closed
+
+    run(main())
+
+
 def test_several_loops_one_after_the_other_and_at_once(pair):
     _, remote = published(pair, 8)
     for _ in range(3):

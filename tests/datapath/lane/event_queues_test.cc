@@ -174,26 +174,52 @@ TEST_F(EventQueuesTest, WhatComesAfterTheEndIsNotKept) {
 
 // Peers that come and go while the application looks for none.
 TEST_F(EventQueuesTest, SessionsThatEndedAndWereNeverTakenGiveWay) {
+  const int fd = queues.fd();
+  queues.push_event(*one, numbered(0));
+  queues.push_accepted(one);
+  one->over = true;
   std::vector<std::weak_ptr<Source>> came;
-  for (std::size_t i = 0; i < 3 * EventQueues::kMostAccepted; ++i) {
+  for (std::size_t i = 1; i <= 3 * EventQueues::kMostAccepted; ++i) {
     const auto each = std::make_shared<Source>();
     came.push_back(each);
     queues.push_event(*each, numbered(i));
     queues.push_accepted(each);
-    each->over = i != 5;
+    each->over = i != 6;
   }
   std::size_t left = 0;
   for (const auto& each : came) left += each.expired() ? 0 : 1;
   EXPECT_EQ(left, EventQueues::kMostAccepted);
   EXPECT_FALSE(came[5].expired()) << "it lives";
   EXPECT_TRUE(came[6].expired()) << "of the others the oldest went";
+  EXPECT_EQ(one.use_count(), 1);
+  EXPECT_TRUE(queues.take_event(one->inbox, event, taken)) << "who has it finds what it left";
   EXPECT_EQ(queues.take_accepted(), came[5].lock()) << "and the rest are in their order";
   EXPECT_EQ(queues.take_accepted(), came[2 * EventQueues::kMostAccepted + 1].lock());
+  while (queues.take_accepted() != nullptr) {
+  }
   std::vector<std::uint64_t> values;
   while (queues.take_any_event(event, taken) != nullptr) values.push_back(event.value);
   ASSERT_EQ(values.size(), EventQueues::kMostAccepted) << "with their events";
-  EXPECT_EQ(values.front(), 5u);
-  EXPECT_FALSE(readable(queues.fd()) && queues.take_accepted() == nullptr);
+  EXPECT_EQ(values.front(), 6u);
+  EXPECT_FALSE(readable(fd));
+}
+
+TEST_F(EventQueuesTest, WhoAsksForEventsLosesNoneOfThem) {
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
+  constexpr std::size_t kCame = 2 * EventQueues::kMostAccepted;
+  for (std::size_t i = 0; i < kCame; ++i) {
+    const auto each = std::make_shared<Source>();
+    queues.push_event(*each, numbered(i));
+    queues.push_accepted(each);
+    each->over = true;
+  }
+  for (std::size_t i = 0; i < kCame; ++i) {
+    ASSERT_NE(queues.take_any_event(event, taken), nullptr);
+    EXPECT_EQ(event.value, i);
+  }
+  std::size_t accepted = 0;
+  while (queues.take_accepted() != nullptr) ++accepted;
+  EXPECT_EQ(accepted, EventQueues::kMostAccepted);
 }
 
 TEST_F(EventQueuesTest, SessionsThatLiveDoNotGiveWay) {

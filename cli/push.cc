@@ -105,7 +105,7 @@ Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefi
   return moves;
 }
 
-// What a page reads as zeros whose file was cut within it.
+// Within the page in which a cut file ends now, what was cut reads as zeros, and is sent so.
 Status check_whole(const ModelFiles& model) {
   for (const InputFile& input : model.files) {
     struct stat now{};

@@ -137,8 +137,8 @@ int serve_command(Words words) {
   if (serves_gpu(words)) return serve_gpu_command(words);
   Options options;
   options.config.listen = ":7471";
-  options.config.progress =
-      fairlead::Progress::kThread;  // a thread that has waited computes sums, and drives nothing meanwhile
+  // A thread of ours that has waited for data sums it, and drives nothing meanwhile.
+  options.config.progress = fairlead::Progress::kThread;
   Args args(
       "serve",
       "Accepts models from `fairlead push` into registered memory, checks every tensor, and hands them out "

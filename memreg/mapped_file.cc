@@ -129,8 +129,8 @@ void read_in(std::span<const std::byte> bytes) noexcept {
   if (bytes.empty()) return;
   const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) / page_size() * page_size();
   const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
-  (void)::madvise(reinterpret_cast<void*>(first), end - first,
-                  MADV_POPULATE_READ);  // NOLINT(performance-no-int-to-ptr)
+  void* const pages = reinterpret_cast<void*>(first);  // NOLINT(performance-no-int-to-ptr)
+  (void)::madvise(pages, end - first, MADV_POPULATE_READ);
 }
 
 }  // namespace fairlead::memreg

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <span>
@@ -28,6 +27,7 @@ struct Options {
 /// A tensor in a file, written to all of `remote`, which is as large.
 struct FileMove {
   std::string name;
+  std::size_t file = 0;  // which of the model's
   FileRange from;
   RemoteMemory remote;
   std::uint64_t notify = 0;
@@ -99,19 +99,16 @@ Result<std::vector<FileMove>> pair_up(Session& session, const std::string& prefi
       return;
     }
     const InputFile& input = model.files[file];
-    moves.push_back({tensor.name, {input.fd.get(), &input.path, tensor.offset, tensor.bytes}, *found->second, index});
+    moves.push_back(
+        {tensor.name, file, {input.fd.get(), &input.path, tensor.offset, tensor.bytes}, *found->second, index});
   });
   if (!status.ok()) return status;
   return moves;
 }
 
-// Within the page in which a cut file ends now, what was cut reads as zeros, and is sent so.
 Status check_whole(const ModelFiles& model) {
   for (const InputFile& input : model.files) {
-    struct stat now{};
-    if (::fstat(input.fd.get(), &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= input.size) continue;
-    return {Code::kDataLoss, fmt::format("{} ends at byte {}, but had {} when it was opened: somebody cut it",
-                                         input.path, now.st_size, input.size)};
+    if (Status whole = check_end({input.fd.get(), &input.path, 0, input.size}); !whole.ok()) return whole;
   }
   return {};
 }
@@ -123,17 +120,14 @@ Result<Written> write(Session& session, const ModelFiles& model, std::span<const
   std::optional<FileChecksums> checksums;
   if (sums) checksums.emplace();
   std::vector<Move> all;
-  auto move = moves.begin();
-  for_each_tensor(model, [&](std::size_t, std::size_t file, const FileTensor& tensor) {
-    if (tensor.bytes == 0) return;
-    all.push_back({move->name, (*mapped)[file].slice(tensor.offset, tensor.bytes), move->remote, move->notify});
-    if (sums) {
-      FileRange range = move->from;
-      range.mapped = all.back().local.bytes().data();
-      checksums->add(range);
-    }
-    ++move;
-  });
+  for (const FileMove& move : moves) {
+    const Memory local = (*mapped)[move.file].slice(move.from.offset, move.from.bytes);
+    all.push_back({move.name, local, move.remote, move.notify});
+    if (!sums) continue;
+    FileRange range = move.from;
+    range.mapped = local.bytes().data();
+    checksums->add(range);
+  }
   const double before = sums ? checksums->cpu_seconds() : 0;
   const Result<MoveFigures> moved = session.move(Session::Direction::kWrite, all);
   if (Status whole = check_whole(model); !whole.ok()) return whole;  // names the file, which what failed may not

@@ -4,9 +4,9 @@
 
 #include <deque>
 
+#include "base/system/prefetch.h"
 #include "bench/base/cpu_time.h"
 #include "fairlead/log.h"
-#include "memreg/mapped_file.h"
 
 namespace fairlead::cli {
 namespace {
@@ -136,6 +136,13 @@ Status Session::finish(const Transfer& transfer, const std::string& name) {
   }
 }
 
+Transfer Session::post(Direction direction, const Move& one) {
+  if (direction == Direction::kRead) return peer_.read(one.local, one.remote);
+  // Over shm the peer's driver copies: it is not to wait for our disk. What is gone, the transfer says.
+  (void)prefetch(one.local.bytes().data(), one.local.size(), false);
+  return peer_.write(one.local, one.remote, {.notify = one.notify});
+}
+
 Result<MoveFigures> Session::move(Direction direction, std::span<const Move> moves,
                                   const std::function<void(const Move&)>& moved) {
   MoveFigures figures;
@@ -150,11 +157,7 @@ Result<MoveFigures> Session::move(Direction direction, std::span<const Move> mov
     const bool room = in_flight.size() < kMaxInFlight && (in_flight.empty() || bytes_in_flight < kMaxBytesInFlight);
     if (next < moves.size() && room) {
       const Move& one = moves[next++];
-      // Over shm the peer's driver copies: it is not to wait for our disk.
-      if (direction == Direction::kWrite) memreg::read_in(one.local.bytes());
-      in_flight.emplace_back(&one, direction == Direction::kWrite
-                                       ? peer_.write(one.local, one.remote, {.notify = one.notify})
-                                       : peer_.read(one.local, one.remote));
+      in_flight.emplace_back(&one, post(direction, one));
       bytes_in_flight += one.local.size();
       continue;
     }

@@ -79,6 +79,7 @@ class Session {
  private:
   Session(Engine engine, Peer peer, Console* console)
       : engine_(std::move(engine)), peer_(std::move(peer)), console_(console) {}
+  Transfer post(Direction direction, const Move& one);
   Result<PushMessage> next_message();
   /// Keeps path changes and messages, but no more of those than a few: the rest waits at the server. Not ok once the
   /// session has ended.

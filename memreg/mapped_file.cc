@@ -16,7 +16,6 @@
 #include "base/system/mapping_budget.h"
 #include "base/unique_fd.h"
 #include "memreg/limits.h"
-#include "memreg/pages.h"
 
 namespace fairlead::memreg {
 namespace {
@@ -123,14 +122,6 @@ Status MappedFile::sync() const {
   if (bytes_.empty() || ::msync(bytes_.data(), bytes_.size(), MS_SYNC) == 0) return {};
   return {Code::kDataLoss,
           fmt::format("cannot write '{}' to its disk: {}", path_, std::generic_category().message(errno))};
-}
-
-void read_in(std::span<const std::byte> bytes) noexcept {
-  if (bytes.empty()) return;
-  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) / page_size() * page_size();
-  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
-  void* const pages = reinterpret_cast<void*>(first);  // NOLINT(performance-no-int-to-ptr)
-  (void)::madvise(pages, end - first, MADV_POPULATE_READ);
 }
 
 }  // namespace fairlead::memreg

@@ -43,8 +43,4 @@ class MappedFile {
   std::string path_;
 };
 
-/// Reads what is not in memory of these bytes, of a file that is mapped: whoever touches them next waits for no disk.
-/// Bytes that are there no more are left to who touches them.
-void read_in(std::span<const std::byte> bytes) noexcept;
-
 }  // namespace fairlead::memreg

@@ -21,5 +21,8 @@ struct FileRange {
 /// Reads bytes of the range from its byte `at` on, as many as fit into `to` or fewer, but one at least; gives how many.
 /// Errors: kDataLoss for a file that ends too early, and what reading it gave; they name the file.
 Result<std::size_t> read_part(const FileRange& range, std::uint64_t at, std::span<std::byte> to);
+/// That the file goes on to the end of the range now: within the page in which it ends, mapped bytes that were cut are
+/// 0, which is no fault. Errors as of read_part.
+Status check_end(const FileRange& range);
 
 }  // namespace fairlead::cli

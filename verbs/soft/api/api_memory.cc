@@ -1,29 +1,13 @@
 // Verbs on protection domains and memory.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <span>
 
-#include "base/guarded.h"
+#include "base/system/prefetch.h"
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/objects.h"
 #include "verbs/soft/api/registration.h"
 #include "verbs/soft/observe/refuse.h"
 
 namespace fairlead::soft::api {
-namespace {
-
-// Makes the pages of the range present. False when there is no memory in a part of it.
-bool prefetch(const std::byte* start, std::size_t length, bool writes) noexcept {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(start) & ~(page - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(start) + length;
-  auto* pages = reinterpret_cast<void*>(first);  // NOLINT(performance-no-int-to-ptr)
-  if (::madvise(pages, end - first, writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return true;
-  return errno == EINVAL && readable(start, length);  // a kernel before 5.14
-}
-
-}  // namespace
 
 ibv_pd* alloc_pd(ibv_context* context) {
   Pd* pd = make_or_errno("ibv_alloc_pd", [&] { return new Pd(context); });

@@ -20,13 +20,6 @@ option(FAIRLEAD_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(FAIRLEAD_BENCH "Build the Google Benchmark programs" ${PROJECT_IS_TOP_LEVEL})
 option(FAIRLEAD_TOGETHER "In releases, compile as one what each small message goes through" ON)
 set(FAIRLEAD_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address,undefined' or 'thread'")
-# What sources include is more than half of what compiling them takes; all else is built a source at a time, so that each
-# is known to stand by itself.
-set(batches OFF)
-if(FAIRLEAD_SANITIZE)
-  set(batches ON)
-endif()
-option(FAIRLEAD_BATCHES "Compile eight sources as one; those that may not are APART" ${batches})
 if(FAIRLEAD_TESTS AND NOT FAIRLEAD_PROGRAMS)
   message(FATAL_ERROR "FAIRLEAD_TESTS needs FAIRLEAD_PROGRAMS: the tests run the programs")
 endif()
@@ -36,6 +29,16 @@ endif()
 
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Dev or Release" FORCE)
+endif()
+# What sources include is more than half of what compiling them takes. Dev is built a source at a time, so that each is
+# known to stand by itself.
+set(batches ${PROJECT_IS_TOP_LEVEL})
+if(CMAKE_BUILD_TYPE STREQUAL "Dev" AND NOT FAIRLEAD_SANITIZE)
+  set(batches OFF)
+endif()
+option(FAIRLEAD_BATCHES "Compile up to eight sources as one; those that may not are APART" ${batches})
+if(FAIRLEAD_BATCHES AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes the sources of a batch for headers
 endif()
 # -O2 in both: -O3 of GCC 12 gives false -Wrestrict errors. Dev keeps assertions.
 if(PROJECT_IS_TOP_LEVEL)

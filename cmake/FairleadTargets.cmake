@@ -31,12 +31,25 @@ endfunction()
 
 # fairlead_together(TARGET GROUP SOURCES a.cc ...): what calls each other for every small message is compiled as one, so
 # that those calls are none. In releases alone (unless FAIRLEAD_TOGETHER is OFF): the other builds check that each source
-# stands by itself.
+# stands by itself. What no group has is in batches, or by itself.
 function(fairlead_together target group)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
-  if(FAIRLEAD_TOGETHER AND CMAKE_BUILD_TYPE STREQUAL "Release")
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-    set_source_files_properties(${ARG_SOURCES} PROPERTIES UNITY_GROUP ${group})
+  if(NOT FAIRLEAD_TOGETHER OR NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES UNITY_GROUP ${group})
+  if(FAIRLEAD_BATCHES)
+    get_target_property(sources ${target} SOURCES)
+    set(count 0)
+    foreach(source IN LISTS sources)
+      get_source_file_property(grouped ${source} UNITY_GROUP)
+      if(NOT grouped)
+        math(EXPR batch "${count} / 8")
+        math(EXPR count "${count} + 1")
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP batch_${batch})
+      endif()
+    endforeach()
   endif()
 endfunction()
 

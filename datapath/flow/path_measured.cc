@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kLookEvery{10}, kFirstPause{200};
+constexpr milliseconds kLookEvery{10}, kFirstPutOff{200};
 constexpr unsigned kMostDoublings = 6;   // of the pause after a measurement that came to nothing: 13 s
 constexpr milliseconds kAnswers{2'000};  // for a measurement to end
 
@@ -76,7 +76,7 @@ void PathSet::begin_measuring(PathSlot& slot) {
   const Clock::time_point now = host_.now();
   slot.measurement.emplace(std::min(slot.peer_probe_bytes, kProbeBytes), now);
   ++slot.measurements;
-  look_at_ = now + kFirstPause * (1 << std::min(put_off_++, kMostDoublings));  // if it comes to nothing
+  look_at_ = now + kFirstPutOff * (1 << std::min(put_off_++, kMostDoublings));  // if it comes to nothing
   measure(slot);
 }
 

@@ -38,6 +38,7 @@ void describe(SendBuilder& builder, SendWqe& wqe, const ibv_send_wr& wr, ibv_qp_
 }
 
 void build(SendBuilder& builder, const ibv_send_wr& wr, ibv_qp_type type) noexcept {
+  if (builder.add_plain(wr)) return;
   const bool inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   SendWqe* wqe = builder.begin(wr.wr_id, wr.opcode, wr.send_flags);
   if (wqe == nullptr) return;

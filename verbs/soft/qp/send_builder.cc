@@ -76,6 +76,40 @@ SendWqe* SendBuilder::begin(std::uint64_t id, ibv_wr_opcode opcode, unsigned fla
   return current_;
 }
 
+bool SendBuilder::add_plain(const ibv_send_wr& request) noexcept {
+  const bool known = request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+                     request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM;
+  if (!known || request.num_sge != 1 || qp_.type() != IBV_QPT_RC || error_ != 0 || current_ != nullptr) return false;
+  if (check_begin(request.opcode, request.send_flags) != 0) return false;
+  const ibv_sge& segment = *request.sg_list;
+  const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
+  if (segment.length > (inlined ? qp_.sq.max_inline() : kMaxMessage) || qp_.sq.max_segments() == 0) return false;
+
+  // What such requests have; nobody reads the rest of one.
+  SendWqe& wqe = qp_.sq.at(index_);
+  wqe.id = request.wr_id;
+  wqe.remote_address = request.wr.rdma.remote_addr;
+  wqe.rkey = request.wr.rdma.rkey;
+  wqe.immediate = request.imm_data;
+  wqe.length = segment.length;
+  wqe.segments = inlined ? 0 : 1;
+  wqe.opcode = request.opcode;
+  wqe.signaled = qp_.signal_all || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  wqe.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
+  wqe.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
+  wqe.inlined = inlined;
+  wqe.executed = false;
+  if (inlined) {
+    // verbs hands addresses as numbers.
+    const auto* bytes = reinterpret_cast<const std::byte*>(segment.addr);  // NOLINT(performance-no-int-to-ptr)
+    std::copy_n(bytes, segment.length, qp_.sq.inline_bytes(index_));
+  } else {
+    qp_.sq.segments(index_).front() = segment;
+  }
+  ++index_;
+  return true;
+}
+
 void SendBuilder::set_segments(std::span<const ibv_sge> list) noexcept {
   if (error_ != 0 || current_ == nullptr) return;
   if (list.size() > qp_.sq.max_segments()) return fail(EINVAL);

@@ -28,6 +28,9 @@ class SendBuilder {
   /// The next request; null after an error. The caller sets remote_address, rkey, immediate, invalidate, compare_add,
   /// swap and the window's fields, as the opcode wants them.
   SendWqe* begin(std::uint64_t id, ibv_wr_opcode opcode, unsigned flags) noexcept;
+  /// The next request, whole, if it is a WRITE or a SEND of one segment and breaks no rule, as nearly all are. False:
+  /// it is to be begun and described.
+  [[nodiscard]] bool add_plain(const ibv_send_wr& request) noexcept;
 
   // Of the request begun last.
   void set_segments(std::span<const ibv_sge> list) noexcept;

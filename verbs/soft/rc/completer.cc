@@ -23,16 +23,19 @@ using retransmission::rewind;
 
 void complete_head(Qp& qp, ibv_wc_status status, std::uint32_t vendor_error) noexcept {
   const SendWqe& wqe = qp.sq.at(qp.sq.head());
-  const bool wanted = wqe.signaled || status != IBV_WC_SUCCESS;
-  ibv_wc completion{};
-  completion.wr_id = wqe.id;
-  completion.status = status;
-  completion.vendor_err = vendor_error;
-  completion.byte_len = wqe.length;
-  completion.opcode = wqe.completion_opcode();
   if (status == IBV_WC_SUCCESS) qp.domain.counters.rdma_sends.add();
-  qp.sq.pop();
-  if (wanted) qp.complete_send(completion);
+  if (wqe.signaled || status != IBV_WC_SUCCESS) {
+    ibv_wc completion{};
+    completion.wr_id = wqe.id;
+    completion.status = status;
+    completion.vendor_err = vendor_error;
+    completion.byte_len = wqe.length;
+    completion.opcode = wqe.completion_opcode();
+    qp.sq.pop();
+    qp.complete_send(completion);
+  } else {
+    qp.sq.pop();
+  }
   qp.check_drained();
 }
 

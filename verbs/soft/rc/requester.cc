@@ -7,6 +7,7 @@
 #include "verbs/soft/memory/scatter.h"
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/bundle_rows.h"
 #include "verbs/soft/rc/completer.h"
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/memory_windows.h"
@@ -56,10 +57,7 @@ bool start(Qp& qp, SendWqe& wqe) noexcept {
   wqe.messages_before = s.messages;
   s.messages = s.messages + messages_of(qp, wqe);
   ++s.started;
-  // What the responder watches, to hold acknowledgements where messages go to and fro.
-  ReceiveState& r = qp.receive;
-  if (r.unanswered && r.turns_answered < kMostTurns) ++r.turns_answered;
-  r.unanswered = false;
+  responder::on_own_message(qp);
   // A held acknowledgement leaves with it: in its packet, or before what the peer's program will receive, whose own
   // SEND must complete first, or behind a plain WRITE, which completes nothing there: it shares the WRITE's datagram.
   if (carries_ack(qp, wqe)) return true;
@@ -96,16 +94,6 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
     s.cursor_packet = 0;
   }
   retransmission::on_sent(qp);
-}
-
-// Of what is sent again it would not be known which copy is answered (Karn).
-void time_round_trip(Qp& qp, Psn psn, bool answered) noexcept {
-  SendState& s = qp.send;
-  if (s.timing || psn.before(s.sent_end)) return;
-  s.timing = true;
-  s.timed_psn = psn;
-  s.timed_at = qp.domain.now();
-  s.timed_answer = answered;
 }
 
 /// While it probes, what it sends may be for nobody: the room is for others.
@@ -165,7 +153,7 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   }
   if (asks) {
     s.unacknowledged_run = 0;
-    time_round_trip(qp, wqe.first + s.cursor_packet, false);
+    retransmission::time_round_trip(qp, wqe.first + s.cursor_packet, false);
   }
   packet_sent(qp, wqe, packets);
   return Step::kSent;
@@ -192,7 +180,7 @@ Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_
 }
 
 void question_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
-  time_round_trip(qp, wqe.first + qp.send.cursor_packet, true);
+  retransmission::time_round_trip(qp, wqe.first + qp.send.cursor_packet, true);
   packet_sent(qp, wqe, packets);
 }
 
@@ -246,6 +234,10 @@ bool run(Qp& qp, unsigned quota) noexcept {
   for (; quota > 0; --quota) {
     if (!qp.requests() || s.rnr_wait || s.local_error != IBV_WC_SUCCESS) return false;
     if (!qp.has_work()) return false;
+    if (const unsigned joined = join_row(qp, quota); joined > 0) {
+      quota -= joined - 1;
+      continue;
+    }
     SendWqe& wqe = qp.sq.at(s.cursor);
     if (s.cursor == s.started && !start(qp, wqe)) return false;
     const bool others_turn = quota == 1 && qp.domain.queue_pairs() > 1;

@@ -262,6 +262,12 @@ void on_duplicate(Qp& qp, const Packet& packet) noexcept {
 
 }  // namespace
 
+void on_own_message(Qp& qp) noexcept {
+  ReceiveState& r = qp.receive;
+  if (r.unanswered && r.turns_answered < kMostTurns) ++r.turns_answered;
+  r.unanswered = false;
+}
+
 void report_missing(Qp& qp) noexcept {
   ReceiveState& r = qp.receive;
   while (const auto missing = r.early.next_missing(r.expected, qp.domain.now())) {

@@ -21,6 +21,9 @@ void send_held_ack(Qp& qp) noexcept;
 /// It is no longer owed: the requester lets a message carry it.
 CarriedAck take_held_ack(Qp& qp) noexcept;
 
+/// A message of our own begins: what the responder watches, to hold acknowledgements where messages go to and fro.
+void on_own_message(Qp& qp) noexcept;
+
 /// Sends at most `quota` packets of answers. True if there is more.
 bool run(Qp& qp, unsigned quota) noexcept;
 

@@ -167,6 +167,16 @@ void on_sent(Qp& qp) noexcept {
   start_timer(qp);
 }
 
+void time_round_trip(Qp& qp, Psn psn, bool reads) noexcept {
+  SendState& s = qp.send;
+  // Of what is sent again it would not be known which copy is answered (Karn).
+  if (s.timing || psn.before(s.sent_end)) return;
+  s.timing = true;
+  s.timed_psn = psn;
+  s.timed_at = qp.domain.now();
+  s.timed_answer = reads;
+}
+
 void on_timer(Qp& qp) noexcept {
   SendState& s = qp.send;
   const Nanos now = qp.domain.now();

@@ -5,6 +5,8 @@
 // Threads: under the domain's lock. Source: IBTA volume 1, 9.7.6 (timers and retries); RFC 6298 (round trips).
 #pragma once
 
+#include "verbs/soft/wire/psn.h"
+
 namespace fairlead::soft {
 class Qp;
 }
@@ -13,6 +15,10 @@ namespace fairlead::soft::retransmission {
 
 /// Starts the timer after a first packet was sent.
 void on_sent(Qp& qp) noexcept;
+
+/// The packet is about to be sent, and asks to be answered: how long that takes is measured, one at a time. `reads`:
+/// the answer may be long.
+void time_round_trip(Qp& qp, Psn psn, bool reads) noexcept;
 
 /// The deadline has passed.
 void on_timer(Qp& qp) noexcept;

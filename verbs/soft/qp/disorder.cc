@@ -37,7 +37,8 @@ Disorder::Fate Disorder::keep(PacketStore& store, Psn expected, const Packet& pa
   std::unique_ptr<EarlyPacket> kept = store.take();
   if (kept == nullptr) return Fate::kNoRoom;
   // The header as it was checked; its ICRC was, too, and is not looked at again.
-  std::memcpy(kept->bytes.data(), packet.head.data(), head);
+  packet.bth.encode(kept->bytes.data());
+  std::memcpy(kept->bytes.data() + Bth::kBytes, packet.head.data() + Bth::kBytes, head - Bth::kBytes);
   std::memcpy(kept->bytes.data() + head, packet.payload.data(), packet.payload.size());
   std::memset(kept->bytes.data() + head + packet.payload.size(), 0, packet.bth.pad + kIcrcBytes);
   kept->size = head + rest + kIcrcBytes;

@@ -75,7 +75,8 @@ bool well_formed(const Qp& qp, const Packet& packet) noexcept {
 
 namespace {
 
-Verdict check_write(Qp& qp, const Packet& packet) noexcept {
+/// `to`: where a message that begins is to go; else as it was.
+Verdict check_write(Qp& qp, const Packet& packet, std::byte*& to) noexcept {
   const ReceiveState& r = qp.receive;
   const bool first = packet.info->first;
   const std::uint32_t left = first ? packet.reth.length : r.write_left;
@@ -83,10 +84,10 @@ Verdict check_write(Qp& qp, const Packet& packet) noexcept {
     if (packet.reth.length > kMaxDmaLength) return Verdict::kInvalid;
     if ((qp.attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) return Verdict::kAccess;
     // The whole range is checked before the first byte is written. Of nothing, the key does not matter (9.7.4.1.5).
-    if (packet.reth.length != 0 &&
-        qp.domain.regions.find(&qp.pd_ref, packet.reth.rkey, packet.reth.address, packet.reth.length,
-                               IBV_ACCESS_REMOTE_WRITE, qp.number()) == nullptr) {
-      return Verdict::kAccess;
+    if (packet.reth.length != 0) {
+      to = qp.domain.regions.find(&qp.pd_ref, packet.reth.rkey, packet.reth.address, packet.reth.length,
+                                  IBV_ACCESS_REMOTE_WRITE, qp.number());
+      if (to == nullptr) return Verdict::kAccess;
     }
   }
   if (packet.info->last ? packet.payload.size() != left : packet.payload.size() >= left) return Verdict::kInvalid;
@@ -98,7 +99,8 @@ Verdict check_write(Qp& qp, const Packet& packet) noexcept {
 
 Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   ReceiveState& r = qp.receive;
-  if (const Verdict verdict = check_write(qp, packet); verdict != Verdict::kAccept) return verdict;
+  std::byte* to = nullptr;
+  if (const Verdict verdict = check_write(qp, packet, to); verdict != Verdict::kAccept) return verdict;
   if (packet.info->first && !resumes_write(r, packet)) {
     r.write_address = packet.reth.address;
     r.write_rkey = packet.reth.rkey;
@@ -108,8 +110,10 @@ Verdict execute_write(Qp& qp, const Packet& packet) noexcept {
   const std::size_t length = packet.payload.size();
   if (length != 0) {
     // Looked up for every packet: the region may have been deregistered since the last one.
-    std::byte* to =
-        qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE, qp.number());
+    if (!packet.info->first) {
+      to = qp.domain.regions.find(&qp.pd_ref, r.write_rkey, r.write_address, length, IBV_ACCESS_REMOTE_WRITE,
+                                  qp.number());
+    }
     if (to == nullptr) return Verdict::kAccess;
     Placing placing(packet.payload, packet.source);
     if (!placing.add(to, length)) return Verdict::kOperation;

@@ -37,7 +37,6 @@ bool Unbundling::next(Packet& message) noexcept {
   message.bth.pad = static_cast<std::uint8_t>(-head.payload & 3);
   message.bth.psn = psn_;
   message.bth.ack_request = bth_.ack_request && bytes == left_.size();
-  message.bth.encode(message.head.data());
   const std::size_t behind = info.header_bytes - Bth::kBytes;
   std::memcpy(message.head.data() + Bth::kBytes, left_.data() + BundledHead::kBytes, behind);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // a copy, that is, not the same bytes read again

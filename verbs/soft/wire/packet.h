@@ -23,7 +23,9 @@ enum class ParseError : std::uint8_t {
 /// Views the payload where it came; headers that the opcode lacks keep their defaults. All else is a copy: the bytes
 /// may lie in memory that another process writes to, and what was checked must be what is used.
 struct Packet {
-  std::array<std::byte, kMostHeaderBytes> head;  // from the BTH on; of this opcode the first info->header_bytes
+  // From the BTH on; of this opcode the first info->header_bytes. The BTH itself is not in it where the message came
+  // joined with others.
+  std::array<std::byte, kMostHeaderBytes> head;
   Bth bth;
   const OpcodeInfo* info = nullptr;
   Deth deth;

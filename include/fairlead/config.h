@@ -23,7 +23,7 @@ enum class Progress : std::uint8_t {
 
 /// How a path is chosen among those that both ends have, and `transport`, `require` and `forbid` allow.
 enum class PathChoice : std::uint8_t {
-  kRanked,    // by what they are: RDMA hardware, tcp, software (default)
+  kRanked,    // by what they are: memory of one host, RDMA hardware, tcp, software (default)
   kMeasured,  // ranked at first; then, while a session has nothing to do, each is measured, and the best is taken
 };
 

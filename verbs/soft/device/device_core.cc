@@ -14,6 +14,9 @@
 #include "verbs/soft/port/udp/udp_ports.h"
 
 namespace fairlead::soft {
+
+// What a packet refers to may go to segments each of which ends within a null region: each piece of one is a place.
+static_assert(PayloadSource::kMostPlaces >= local::Reference::kMostBytes / MrTable::kNullBytes + kMaxSegments);
 namespace {
 
 std::string environment(const char* name) {

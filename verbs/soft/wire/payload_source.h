@@ -13,7 +13,7 @@ namespace fairlead::soft {
 
 class PayloadSource {
  public:
-  static constexpr std::size_t kMostPlaces = 72;
+  static constexpr std::size_t kMostPlaces = 96;
   /// Copies all of it to these places, in order; the last byte is stored last and with release. False: the packet did
   /// not arrive, and what is at these places is nothing anybody sent.
   [[nodiscard]] virtual bool fetch(std::span<const iovec> to) noexcept = 0;

@@ -18,12 +18,11 @@ constexpr unsigned kMostReports = 8;  // of a gap; then it is the requester's ti
 Disorder::Fate Disorder::keep(PacketStore& store, Psn expected, const Packet& packet, std::uint32_t packets,
                               Nanos now) noexcept {
   const Psn psn = packet.bth.psn;
-  std::unique_ptr<EarlyPacket>* at = &first_;
-  if (!empty() && !psn.before(last_->end())) {
-    at = &last_->next;
-  } else {
-    while (*at != nullptr && !psn.before((*at)->end())) at = &(*at)->next;
-  }
+  // A peer may send what is here already, in a row and again and again: it costs a search for each row, not for each.
+  if (!empty() && !psn.before(last_->end())) looked_ = last_;
+  if (looked_ != nullptr && psn.before(looked_->end())) looked_ = nullptr;
+  std::unique_ptr<EarlyPacket>* at = looked_ == nullptr ? &first_ : &looked_->next;
+  for (; *at != nullptr && !psn.before((*at)->end()); at = &(*at)->next) looked_ = at->get();
   const EarlyPacket* const behind = at->get();
   const Psn before = empty() ? expected : last_->end();
   if (behind != nullptr && behind->psn.before(psn + packets)) {
@@ -67,6 +66,7 @@ Disorder::Fate Disorder::keep(PacketStore& store, Psn expected, const Packet& pa
 
 std::unique_ptr<EarlyPacket> Disorder::take_front() noexcept {
   std::unique_ptr<EarlyPacket> taken = std::move(first_);
+  if (looked_ == taken.get()) looked_ = nullptr;
   first_ = std::move(taken->next);
   if (first_ == nullptr) last_ = nullptr;
   --size_;
@@ -109,26 +109,18 @@ Nanos Disorder::due(const EarlyPacket& behind) const noexcept {
   return repair_time_ == 0 || behind.reports == kMostReports ? 0 : behind.reported_at + 2 * repair_time_ + kLaterTime;
 }
 
-std::optional<Disorder::Missing> Disorder::next_missing(Psn expected, Nanos now) noexcept {
-  if (empty() || (!unreported_ && (deadline_ == 0 || now < deadline_))) return std::nullopt;
-  deadline_ = 0;
-  unreported_ = false;
-  Psn end = expected;
-  for (EarlyPacket* each = first_.get(); each != nullptr; end = each->end(), each = each->next.get()) {
-    const std::int32_t packets = each->psn.since(end);
-    if (packets <= 0) continue;
-    const Nanos at = due(*each);
-    if (at == 0) continue;
-    if (now >= at) {
-      each->reported_at = now;
-      ++each->reports;
-      unreported_ = true;  // there may be more behind it
-      return Missing{end, static_cast<std::uint32_t>(packets)};
-    }
-    if (each->reports == 0) unreported_ = true;
-    deadline_ = deadline_ == 0 ? at : std::min(deadline_, at);
+bool Disorder::is_due(EarlyPacket& behind, Nanos now) noexcept {
+  Nanos at = due(behind);
+  const bool reports = at != 0 && now >= at;
+  if (reports) {
+    behind.reported_at = now;
+    ++behind.reports;
+    at = due(behind);
   }
-  return std::nullopt;
+  if (at == 0) return reports;
+  if (behind.reports == 0) unreported_ = true;
+  deadline_ = deadline_ == 0 ? at : std::min(deadline_, at);
+  return reports;
 }
 
 void Disorder::clear(PacketStore& store) noexcept {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "base/clock.h"
 #include "verbs/soft/progress/packet_store.h"
@@ -39,18 +38,31 @@ class Disorder {
   void on_expected(Psn psn, Nanos now) noexcept;
   /// A packet came that was here already.
   void on_again(Psn psn) noexcept;
-  /// A gap that is to be reported now, which counts as done. Nothing: there is none.
-  [[nodiscard]] std::optional<Missing> next_missing(Psn expected, Nanos now) noexcept;
+  /// Calls report(Missing) for each gap that is to be reported now, which counts as done.
+  template <typename Report>
+  void report_missing(Psn expected, Nanos now, Report&& report) {
+    if (empty() || (!unreported_ && (deadline_ == 0 || now < deadline_))) return;
+    deadline_ = 0;
+    unreported_ = false;
+    Psn end = expected;
+    for (EarlyPacket* each = first_.get(); each != nullptr; end = each->end(), each = each->next.get()) {
+      const std::int32_t packets = each->psn.since(end);
+      if (packets > 0 && is_due(*each, now)) report(Missing{end, static_cast<std::uint32_t>(packets)});
+    }
+  }
   /// When there may be one though no packet comes; 0: never.
   [[nodiscard]] Nanos deadline() const noexcept { return empty() ? 0 : deadline_; }
   void clear(PacketStore& store) noexcept;
 
  private:
   void filled(const EarlyPacket& behind, Psn psn, Nanos now) noexcept;
+  /// Whether the gap before it is to be reported now, and what is to come of that later.
+  [[nodiscard]] bool is_due(EarlyPacket& behind, Nanos now) noexcept;
   [[nodiscard]] Nanos due(const EarlyPacket& behind) const noexcept;
 
   std::unique_ptr<EarlyPacket> first_;  // in the order of their PSNs, which do not overlap
   EarlyPacket* last_ = nullptr;
+  EarlyPacket* looked_ = nullptr;  // behind which the last one belonged: the next search begins there, if it may
   std::size_t size_ = 0;
   std::uint64_t arrivals_ = 0;
   bool unreported_ = false;  // there may be a gap that is

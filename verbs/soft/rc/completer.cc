@@ -309,9 +309,9 @@ void take_early(Qp& qp) noexcept {
 
 void look_for_missing(Qp& qp) noexcept {
   SendState& s = qp.send;
-  while (const auto missing = s.early.next_missing(s.una, qp.domain.now())) {
-    requester::on_unanswered(qp, {missing->first, missing->first + missing->packets});
-  }
+  s.early.report_missing(s.una, qp.domain.now(), [&](const Disorder::Missing& missing) {
+    requester::on_unanswered(qp, {missing.first, missing.first + missing.packets});
+  });
   qp.domain.look_at_gaps(qp, s.early.deadline());
 }
 

@@ -274,9 +274,9 @@ void on_own_message(Qp& qp) noexcept {
 
 void report_missing(Qp& qp) noexcept {
   ReceiveState& r = qp.receive;
-  while (const auto missing = r.early.next_missing(r.expected, qp.domain.now())) {
-    send_missing(qp, missing->first, missing->packets, missing->first == r.expected);
-  }
+  r.early.report_missing(r.expected, qp.domain.now(), [&](const Disorder::Missing& missing) {
+    send_missing(qp, missing.first, missing.packets, missing.first == r.expected);
+  });
   qp.domain.look_at_gaps(qp, r.early.deadline());
 }
 

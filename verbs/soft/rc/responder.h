@@ -24,6 +24,9 @@ CarriedAck take_held_ack(Qp& qp) noexcept;
 /// A message of our own begins: what the responder watches, to hold acknowledgements where messages go to and fro.
 void on_own_message(Qp& qp) noexcept;
 
+/// There is something that run() would send.
+[[nodiscard]] bool has_answers(const Qp& qp) noexcept;
+
 /// Sends at most `quota` packets of answers. True if there is more.
 bool run(Qp& qp, unsigned quota) noexcept;
 

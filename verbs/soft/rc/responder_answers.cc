@@ -148,6 +148,10 @@ void die(Qp& qp, Psn psn, Syndrome syndrome) noexcept {
   qp.receive.dying = true;
 }
 
+bool has_answers(const Qp& qp) noexcept {
+  return qp.receive.reply_count > 0 || (qp.receive.ack_due && !qp.held.linked());
+}
+
 bool holds_ack(const Qp& qp) noexcept { return qp.held.linked() && qp.receive.reply_count == 0; }
 
 void send_held_ack(Qp& qp) noexcept {
@@ -172,6 +176,11 @@ bool run(Qp& qp, unsigned quota) noexcept {
     if (reply.atomic) {
       send_result(qp, reply);
     } else if (const Verdict verdict = send_response(qp, reply); verdict != Verdict::kAccept) {
+      if (reply.again) {  // the peer may have the answer, and the program knows; else it asks once more
+        drop_oldest_reply(r);
+        qp.domain.counters.drop_bogus.add();
+        continue;
+      }
       r.reply_count = 0;
       die(qp, reply.first + reply.next,
           verdict == Verdict::kAccess ? Syndrome::kNakRemoteAccess : Syndrome::kNakRemoteOperation);
@@ -179,10 +188,7 @@ bool run(Qp& qp, unsigned quota) noexcept {
     }
     --quota;
     r.answered = std::max(r.answered, reply.position + reply.next);
-    if (reply.next == reply.packets) {
-      r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
-      --r.reply_count;
-    }
+    if (reply.next == reply.packets) drop_oldest_reply(r);
   }
   if (r.reply_count > 0) return true;
   if (!r.ack_due || qp.held.linked()) return false;

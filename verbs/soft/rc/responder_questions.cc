@@ -15,11 +15,6 @@ Reply& newest_reply(ReceiveState& r) noexcept {
   return r.replies[(r.reply_head + r.reply_count - 1) % r.replies.size()];
 }
 
-void drop_oldest_reply(ReceiveState& r) noexcept {
-  r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
-  --r.reply_count;
-}
-
 // What the packet repeats, as it was asked: nothing if its packets were for anything else.
 const Question* recall(const ReceiveState& r, std::uint64_t position, const Packet& packet) noexcept {
   const auto found = std::find_if(r.questions.begin(), r.questions.end(), [position](const Question& asked) {
@@ -68,6 +63,11 @@ void owe_part_again(Qp& qp, Reply reply) noexcept {
 }
 
 }  // namespace
+
+void drop_oldest_reply(ReceiveState& r) noexcept {
+  r.reply_head = static_cast<std::uint32_t>((r.reply_head + 1) % r.replies.size());
+  --r.reply_count;
+}
 
 // Of memory that is gone nothing can be repeated. The peer may have the answer; but not one that was taken back, as it
 // referred to the memory: to that it must hear something.

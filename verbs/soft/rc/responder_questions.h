@@ -25,6 +25,9 @@ void repeat(Qp& qp, const Packet& packet) noexcept;
 /// Of a READ whose memory is gone.
 void refuse_repetition(Qp& qp, const Packet& packet) noexcept;
 
+/// Of the replies that are owed; there is one.
+void drop_oldest_reply(ReceiveState& receive) noexcept;
+
 /// Whether the queue pair may be asked for this range.
 [[nodiscard]] bool may_read(const Qp& qp, const Reth& reth) noexcept;
 /// Packets of the answer to a READ.

@@ -7,6 +7,7 @@
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/rc/bundling.h"
 #include "verbs/soft/rc/completer.h"
+#include "verbs/soft/rc/responder.h"
 
 namespace fairlead::soft::retransmission {
 namespace {
@@ -143,6 +144,7 @@ void rewind(Qp& qp) noexcept {
 // each send another.
 bool may_repair(Qp& qp) noexcept {
   SendState& s = qp.send;
+  if (s.rnr_wait) return false;  // it has gone back, and the peer has said when it wants more
   const Nanos now = qp.domain.now();
   const Nanos earliest = s.repaired_at + s.srtt;
   if (s.repaired_at == 0 || now >= earliest) {
@@ -224,6 +226,7 @@ void on_timer(Qp& qp) noexcept {
     qp.ready.unlink();
     window.wait(qp.waiting);
     qp.domain.give_back(window, 0);
+    if (responder::has_answers(qp)) qp.domain.make_ready(qp);  // which need no room
   }
   start_timer(qp);
 }

@@ -307,6 +307,20 @@ TEST(CompleterRnr, SevenMeansForever) {
   EXPECT_EQ(peer.device->done[0].status, IBV_WC_SUCCESS);
 }
 
+TEST(CompleterRnr, IsWaitedForWhateverElseIsReportedMissing) {
+  RawPeer peer({}, {.rnr_retry = 1});
+  ASSERT_EQ(post_write(peer, 1, 10), 0);
+  ASSERT_EQ(peer.receive().size(), 1U);
+  peer.clock.advance(kMillisecond);
+  acknowledge(peer, peer.psn);  // a round trip takes a millisecond
+  ASSERT_EQ(peer.device->post(IBV_WR_SEND, 2, 0, 10, nullptr, 0), 0);
+  ASSERT_EQ(peer.receive().size(), 1U);
+  acknowledge(peer, peer.psn + 1, 0x20);  // 655 ms
+  for (int i = 0; i < 2; ++i) acknowledge(peer, peer.psn + 1, static_cast<std::uint8_t>(Syndrome::kNakSequence));
+  for (int i = 0; i < 65; ++i) EXPECT_TRUE(peer.receive_after(10 * kMillisecond).empty()) << i;
+  EXPECT_EQ(peer.receive_after(10 * kMillisecond).size(), 1U);
+}
+
 TEST(CompleterRnr, DelaysAreThoseOfTheTable) {
   EXPECT_EQ(completer::rnr_delay(0), 655360 * kMicrosecond);
   EXPECT_EQ(completer::rnr_delay(1), 10 * kMicrosecond);

@@ -151,6 +151,23 @@ TEST(ResponderPsn, ADuplicateReadReadsNothingThatWasNotAskedFor) {
   EXPECT_EQ(api().dereg_mr(hidden), 0);
 }
 
+TEST(ResponderPsn, ARepetitionWhoseMemoryGoesMeanwhileIsGivenUp) {
+  RawPeer peer({}, {.mtu = IBV_MTU_256, .max_reads = 2});
+  constexpr std::uint32_t kPackets = 8192;
+  const Reth asked = peer.target(0, kPackets * 256);
+  const auto ask = [&] { peer.put({.opcode = Opcode::kReadRequest, .psn = peer.psn, .reth = asked}); };
+  ask();
+  std::size_t answered = 0;
+  for (int i = 0; i < 100 && answered < kPackets; ++i) answered += peer.receive().size();
+  ASSERT_EQ(answered, kPackets);
+  ask();
+  EXPECT_LT(peer.receive().size(), kPackets) << "a part of it";
+  ASSERT_EQ(api().dereg_mr(std::exchange(peer.device->mr, nullptr)), 0);  // as the peer has the answer
+  EXPECT_TRUE(peer.receive().empty());
+  EXPECT_EQ(peer.device->state(), IBV_QPS_RTS);
+  EXPECT_EQ(peer.device->counter("drop_bogus"), 1U);
+}
+
 // A requester that lost the tail of an answer may ask while the rest of it is still to be sent.
 TEST(ResponderPsn, ARepetitionWithinAnAnswerUnderWayGoesBackOnlyIfItMust) {
   RawPeer peer({}, {.mtu = IBV_MTU_256, .max_reads = 2});

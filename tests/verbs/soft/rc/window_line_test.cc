@@ -107,6 +107,41 @@ TEST_F(WindowLine, MovesOnWhenQueuePairsAreDestroyed) {
   }
 }
 
+// One whose requests wait for room still answers.
+TEST(WindowLineRetries, AnswersDoNotWaitForRoom) {
+  RawPeer peer({}, {.mtu = IBV_MTU_256, .max_reads = 2});
+  Endpoint& end = *peer.device;
+  ibv_qp* const first = end.qp;
+  ibv_qp* const second = end.qp = end.make_qp({});
+  const ConnectOptions patient{.mtu = IBV_MTU_256, .timeout = 0};
+  ASSERT_EQ(end.to_init(), 0);
+  ASSERT_EQ(end.to_rtr(RawPeer::kQpn + 1, peer.port->address().to_verbs(), patient), 0);
+  ASSERT_EQ(end.to_rts(patient), 0);
+  end.qp = first;
+  ASSERT_EQ(end.post(IBV_WR_RDMA_WRITE, 1, 0, 8, &end, 0), 0);  // its timeout makes no room for the other's next
+  ASSERT_EQ(peer.receive().size(), 1U);
+  peer.clock.advance(3 * kMillisecond);
+  end.qp = second;
+  ASSERT_EQ(end.post(IBV_WR_RDMA_WRITE, 2, 0, 1 << 20, &end, 0), 0);  // more than there is room for
+  ASSERT_LT(peer.receive().size(), 4096U);
+  end.qp = first;
+  constexpr std::uint32_t kAnswers = 4096;
+  std::size_t answers = 0;
+  const auto count = [&] {
+    for (const Seen& each : peer.receive()) {
+      answers += opcode_info(static_cast<std::uint8_t>(each.opcode)).kind == PacketKind::kReadResponse ? 1 : 0;
+    }
+  };
+  peer.put({.opcode = Opcode::kReadRequest, .psn = peer.psn, .reth = peer.target(0, kAnswers * 256)});
+  count();
+  ASSERT_GT(answers, 0U);
+  ASSERT_LT(answers, kAnswers);
+  peer.clock.advance(2 * kMillisecond);  // the first one's probe is due
+  for (std::uint32_t i = 0; i < kAnswers && answers < kAnswers; ++i) count();
+  EXPECT_EQ(answers, kAnswers);
+  EXPECT_EQ(api().destroy_qp(second), 0);
+}
+
 // A queue pair that resends after its timeout, but not before others have made room, has not been without an answer
 // while it waited for that.
 TEST(WindowLineRetries, WaitingForRoomSpendsNone) {

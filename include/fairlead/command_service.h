@@ -237,8 +237,8 @@ struct ServiceConfig {
   std::uint32_t credits = 2048;                           // commands of a channel that are under way
   std::uint64_t payload_credit = std::uint64_t{8} << 20;  // bytes of a channel's copies on their way in
   /// Memory of the engine's pool that a session's client writes large copies into, and reads them from: asked for with
-  /// the first of them, used from the second on; 1 MiB at least. 0, or where the pool has no more: they go by messages, which costs both ends three
-  /// times as much.
+  /// the first of them, used from the second on; 1 MiB at least. 0, or where the pool has no more: they go by messages,
+  /// which costs both ends three times as much.
   std::uint64_t window_bytes = std::uint64_t{8} << 20;
   std::uint64_t held_results = std::uint64_t{16} << 20;  // bytes copied out that a client has yet to take: with more
                                                          // of them its commands stand still; at least 1 MiB less than

@@ -10,8 +10,12 @@
 
 #include "base/system/no_cancellation.h"
 #include "base/system/random64.h"
+#include "verbs/soft/memory/mr_table.h"
 #include "verbs/soft/port/local/local_port.h"
+#include "verbs/soft/port/local/ring.h"
 #include "verbs/soft/port/udp/udp_ports.h"
+#include "verbs/soft/queues/device_base.h"
+#include "verbs/soft/wire/payload_source.h"
 
 namespace fairlead::soft {
 

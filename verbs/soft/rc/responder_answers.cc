@@ -8,6 +8,7 @@
 #include "verbs/soft/rc/referring.h"
 #include "verbs/soft/rc/requester_limits.h"
 #include "verbs/soft/rc/responder.h"
+#include "verbs/soft/rc/responder_questions.h"
 #include "verbs/soft/rc/responder_verdict.h"
 #include "verbs/soft/wire/bytes.h"
 #include "verbs/soft/wire/window_code.h"

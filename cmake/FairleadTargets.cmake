@@ -30,8 +30,8 @@ function(fairlead_library name)
 endfunction()
 
 # fairlead_together(TARGET GROUP SOURCES a.cc ...): what calls each other for every small message is compiled as one, so
-# that those calls are none. In releases alone (unless FAIRLEAD_TOGETHER is OFF): the other builds check that each source
-# stands by itself. What no group has is in batches, or by itself.
+# that those calls are none. In releases alone (unless FAIRLEAD_TOGETHER is OFF): Dev checks that each source stands by
+# itself. What no group has is in batches, or by itself.
 function(fairlead_together target group)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   if(NOT FAIRLEAD_TOGETHER OR NOT CMAKE_BUILD_TYPE STREQUAL "Release")

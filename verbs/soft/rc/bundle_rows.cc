@@ -8,13 +8,13 @@
 #include "base/guarded.h"
 #include "verbs/soft/qp/qp.h"
 #include "verbs/soft/qp/qp_context.h"
+#include "verbs/soft/rc/bundling.h"
 #include "verbs/soft/rc/congestion.h"
 #include "verbs/soft/rc/message_packets.h"
 #include "verbs/soft/rc/referring.h"
 #include "verbs/soft/rc/responder.h"
 #include "verbs/soft/rc/retransmission.h"
 #include "verbs/soft/wire/bundle.h"
-#include "verbs/soft/wire/bytes.h"
 
 namespace fairlead::soft::requester {
 namespace {
@@ -27,16 +27,6 @@ bool flows(Qp& qp) noexcept {
   return qp.current_state() == IBV_QPS_RTS && s.cursor == s.started && s.bundles == SendState::Bundles::kTaken &&
          !s.probing && s.reads_outstanding == 0 && !qp.held.linked() && !qp.has_priority() && !qp.domain.hurries() &&
          !referring::possible(qp, TxBatch::kCopyBytes) && may_send_now(qp);
-}
-
-/// The bundle that the next message belongs into; null: there is none, or it holds only the message that begins it.
-/// That there is one means that peer and port take them, and that the window is not empty.
-TxPacket* open_bundle(Qp& qp) noexcept {
-  TxBatch& batch = qp.port->batch;
-  TxPacket* const last = batch.last_to(qp.route);
-  if (last == nullptr || last->messages < 2) return nullptr;
-  const Psn first(load32(static_cast<const std::byte*>(batch.iovs(*last)[0].iov_base) + 8));
-  return first + last->messages == qp.send.next_new ? last : nullptr;
 }
 
 bool is_plain(const SendWqe& wqe) noexcept {
@@ -57,18 +47,14 @@ class Row {
   bool add(std::uint32_t index) noexcept {
     SendWqe& wqe = qp_.sq.at(index);
     if (count_ == most_ || !is_plain(wqe)) return false;
-    const auto opcode = static_cast<std::uint8_t>(message_opcode(wqe, true, true));
-    const OpcodeInfo& info = opcode_info(opcode);
+    const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(message_opcode(wqe, true, true)));
     const std::size_t adds = bundled_bytes(info, wqe.length);
     const std::uint32_t charge = packet_charge(wqe.length, qp_.port->least_charge);
     if (size_ + bytes_ + adds > qp_.mtu || charge_ + charge > room_ || !qp_.port->batch.may_grow(bytes_ + adds))
       return false;
-    std::byte* const payload = to_ + BundledHead::kBytes + info.header_bytes - Bth::kBytes;
-    if (!take_payload(index, wqe, payload)) return false;
+    if (!take_payload(index, wqe, bundled_payload(info, to_))) return false;
 
-    BundledHead{opcode, wqe.solicited, static_cast<std::uint16_t>(wqe.length)}.encode(to_);
-    put_headers(wqe, info, to_ + BundledHead::kBytes);
-    std::memset(payload + wqe.length, 0, -wqe.length & 3);
+    put_bundled(wqe, info, to_);
     wqe.packets = 1;
     wqe.refers = false;
     wqe.charge = charge;
@@ -155,8 +141,10 @@ void count(Qp& qp, const Row& row) noexcept {
 
 unsigned join_row(Qp& qp, unsigned most) noexcept {
   if (qp.port->batch.empty() || !flows(qp)) return 0;
-  TxPacket* const bundle = open_bundle(qp);
-  if (bundle == nullptr) return 0;
+  // That there is one means that peer and port take them, and that the window is not empty. One that holds only the
+  // message that begins it is none yet.
+  TxPacket* const bundle = open_bundle(qp, qp.send.next_new);
+  if (bundle == nullptr || bundle->messages < 2) return 0;
   Row row(qp, *bundle);
   for (std::uint32_t index = qp.send.cursor, tail = qp.sq.tail(); index != tail && row.count() < most; ++index) {
     if (!row.add(index)) break;

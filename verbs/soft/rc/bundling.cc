@@ -34,28 +34,41 @@ bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noe
          wqe.opcode != IBV_WR_SEND_WITH_INV && qp.send.bundles != SendState::Bundles::kRefused;
 }
 
-Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept {
+TxPacket* open_bundle(Qp& qp, Psn next) noexcept {
   TxBatch& batch = qp.port->batch;
   TxPacket* const last = batch.last_to(qp.route);
-  if (last == nullptr || last->messages == 0 || last->messages == kMostBundled) return Joining::kNoBundle;
+  if (last == nullptr || last->messages == 0 || last->messages == kMostBundled) return nullptr;
+  const Psn first(load32(static_cast<const std::byte*>(batch.iovs(*last)[0].iov_base) + 8));
+  return first + last->messages == next ? last : nullptr;
+}
+
+std::byte* bundled_payload(const OpcodeInfo& info, std::byte* at) noexcept {
+  return at + BundledHead::kBytes + info.header_bytes - Bth::kBytes;
+}
+
+void put_bundled(const SendWqe& wqe, const OpcodeInfo& info, std::byte* at) noexcept {
+  BundledHead{static_cast<std::uint8_t>(message_opcode(wqe, true, true)), wqe.solicited,
+              static_cast<std::uint16_t>(wqe.length)}
+      .encode(at);
+  put_headers(wqe, info, at + BundledHead::kBytes);
+  std::memset(bundled_payload(info, at) + wqe.length, 0, -wqe.length & 3);
+}
+
+Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept {
+  TxBatch& batch = qp.port->batch;
+  TxPacket* const last = open_bundle(qp, wqe.first);
+  if (last == nullptr) return Joining::kNoBundle;
   std::byte* const bytes = static_cast<std::byte*>(batch.iovs(*last)[0].iov_base);
-  const Psn first(load32(bytes + 8));
   const std::size_t begins = last->messages == 1 ? BundledHead::kBytes : 0, adds = bundled_bytes(info, wqe.length);
   const bool second =
       begins != 0 && qp.send.bundles == SendState::Bundles::kTried;  // while the first is not acknowledged
-  if (first + last->messages != wqe.first || second || !batch.may_grow(begins + adds) ||
-      last->size - Bth::kBytes - kIcrcBytes + begins + adds > qp.mtu)
+  if (second || !batch.may_grow(begins + adds) || last->size - Bth::kBytes - kIcrcBytes + begins + adds > qp.mtu)
     return Joining::kNoBundle;
 
-  std::byte* to = last->icrc + begins;
-  std::byte* const payload = to + BundledHead::kBytes + info.header_bytes - Bth::kBytes;
-  if (!copy_payload(qp, packet.index, payload)) return Joining::kGone;
+  std::byte* const to = last->icrc + begins;
+  if (!copy_payload(qp, packet.index, bundled_payload(info, to))) return Joining::kGone;
   if (begins != 0) begin_bundle(batch, *last, bytes);
-  BundledHead{static_cast<std::uint8_t>(message_opcode(wqe, true, true)), wqe.solicited,
-              static_cast<std::uint16_t>(wqe.length)}
-      .encode(to);
-  put_headers(wqe, info, to + BundledHead::kBytes);
-  std::memset(payload + wqe.length, 0, -wqe.length & 3);
+  put_bundled(wqe, info, to);
   batch.grow_last(adds);
   if (packet.ack_request) bytes[8] |= std::byte{0x80};
   ++last->messages;

@@ -13,6 +13,14 @@ namespace fairlead::soft::requester {
 /// Whether it may be in a bundle, and take part in beginning one.
 [[nodiscard]] bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noexcept;
 
+/// The last packet of the port's batch, if the message with that PSN may be put behind its messages, of which there is
+/// room for one more by their number; else null.
+[[nodiscard]] TxPacket* open_bundle(Qp& qp, Psn next) noexcept;
+/// Where a bundled message at `at` has its payload.
+[[nodiscard]] std::byte* bundled_payload(const OpcodeInfo& info, std::byte* at) noexcept;
+/// Writes all of it but its payload.
+void put_bundled(const SendWqe& wqe, const OpcodeInfo& info, std::byte* at) noexcept;
+
 enum class Joining { kJoined, kNoBundle, kGone };  // gone: its payload, as add_payload has it
 /// Puts it behind the last packet of the port's batch, if that is of the queue pair's messages before it.
 [[nodiscard]] Joining join(Qp& qp, const SendWqe& wqe, const MessagePacket& packet, const OpcodeInfo& info) noexcept;

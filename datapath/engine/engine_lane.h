@@ -89,9 +89,6 @@ class EngineLane final : public SessionHost, private Domain {
   }
   void open_for_peer(const std::vector<Offer>& theirs) override;
   [[nodiscard]] std::vector<Offer> offers() const override { return transports_.offers(); }
-  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
-    return transports_.probe_source(transport);
-  }
   Status watch_control(const ControlStream& stream, ControlLink& link, std::uint32_t events, bool first) override;
   void unwatch_control(const ControlStream& stream) override;
   [[nodiscard]] Status admit_peer(const SessionImpl& session, const std::string& principal,

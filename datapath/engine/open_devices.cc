@@ -45,7 +45,7 @@ Status OpenDevices::open(const std::string& name, const EngineConfig& config) {
   if (const std::string why = why_not(policy_of(config), offer); !why.empty()) {
     return {Code::kUnavailable, fmt::format("{} is {}", offer.name, why)};
   }
-  std::vector<Transports::Coming> coming;
+  std::vector<OpenTransport> coming;
   Status ready;
   for (Transports* const lane : lanes_) {
     auto prepared = lane->prepare(device, offer);
@@ -54,10 +54,7 @@ Status OpenDevices::open(const std::string& name, const EngineConfig& config) {
     coming.push_back(std::move(*prepared));
   }
   if (ready.ok()) ready = regions_.attach(*device);
-  if (!ready.ok()) {
-    for (Transports::Coming& each : coming) Transports::undo(each);
-    return ready;
-  }
+  if (!ready.ok()) return ready;
   for (std::size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->hand_over(std::move(coming[i]));
   open_.push_back({device, offer});
   return {};

@@ -38,55 +38,41 @@ TransportStats Transports::stats_of(const OpenTransport& open) const {
   return stats;
 }
 
-Result<Transports::Coming> Transports::prepare(const std::shared_ptr<Device>& device, const Offer& offer) {
+Result<OpenTransport> Transports::prepare(const std::shared_ptr<Device>& device, const Offer& offer) {
   Result<std::unique_ptr<Endpoint>> endpoint = device->open_endpoint();
   if (!endpoint) return endpoint.error();
   // Here, where it can be refused. It ends no sleep before the lane has adopted it, and polls it.
   if (!lane_.reserve_watch((*endpoint)->wait_fd())) {
     return no_watch(fmt::format("{} in lane {}", offer.name, number_), errno);
   }
-  const MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
-  const Result<Registration> registration = device->register_memory(probe);
-  if (!registration) return registration.error();
-  const Result<Grant> target = device->grant(part_of(probe, probe.bytes.first(kProbeBytes), Access::kRemoteWrite));
-  if (!target) {
-    device->deregister(*registration);
-    return target.error();
-  }
-  return Coming{{.device = device, .endpoint = std::move(*endpoint), .offer = offer, .probe = *target}, *registration};
+  Result<std::unique_ptr<Probe>> probe = Probe::make(*device);
+  if (!probe) return probe.error();
+  return OpenTransport{.device = device, .endpoint = std::move(*endpoint), .offer = offer, .probe = std::move(*probe)};
 }
 
-void Transports::undo(Coming& coming) {
-  Device& device = *coming.transport.device;
-  device.revoke(coming.transport.probe);
-  device.deregister(coming.registration);
-}
-
-void Transports::hand_over(Coming coming) {
+void Transports::hand_over(OpenTransport coming) {
   const std::lock_guard lock(counting_);
   coming_.push_back(std::move(coming));
 }
 
 void Transports::begin_with(const std::function<double(std::string_view)>& weight_of) {
   const std::lock_guard lock(counting_);
-  for (Coming& each : coming_) each.transport.planned_weight = weight_of(each.transport.offer.name);
+  for (OpenTransport& each : coming_) each.planned_weight = weight_of(each.offer.name);
 }
 
 void Transports::adopt() {
   const std::lock_guard lock(counting_);
-  for (Coming& each : std::exchange(coming_, {})) {
-    lane_.watch_reserved(each.transport.endpoint->wait_fd());
-    probe_registrations_.push_back(each.registration);
-    open_.push_back(std::move(each.transport));
+  for (OpenTransport& each : std::exchange(coming_, {})) {
+    lane_.watch_reserved(each.endpoint->wait_fd());
+    open_.push_back(std::move(each));
   }
 }
 
 void Transports::close() {
   adopt();
-  for (std::size_t t = 0; t < open_.size(); ++t) {
-    lane_.unwatch(open_[t].endpoint->wait_fd());
-    open_[t].device->revoke(open_[t].probe);
-    open_[t].device->deregister(probe_registrations_[t]);
+  for (OpenTransport& each : open_) {
+    lane_.unwatch(each.endpoint->wait_fd());
+    each.probe.reset();
   }
   std::vector<TransportStats> last = stats();
   const std::lock_guard lock(counting_);
@@ -105,11 +91,6 @@ std::vector<Offer> Transports::offers() const {
   std::vector<Offer> offers;
   for (const OpenTransport& open : open_) offers.push_back(open.offer);
   return offers;
-}
-
-LocalSegment Transports::probe_source(std::size_t transport) const noexcept {
-  return {const_cast<std::byte*>(probe_memory_.data()) + kProbeBytes, kProbeBytes,
-          probe_registrations_[transport].local};
 }
 
 bool Transports::poll(bool everyone) noexcept {

@@ -3,7 +3,6 @@
 // Owner: the lane. Threads: the driver, but for what is under "any thread".
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -27,14 +26,9 @@ class Transports {
 
   // --- any thread
   /// What a lane needs to use a device.
-  struct Coming {
-    OpenTransport transport;
-    Registration registration;  // of what proves paths
-  };
-  [[nodiscard]] Result<Coming> prepare(const std::shared_ptr<Device>& device, const Offer& offer);
-  static void undo(Coming& coming);
+  [[nodiscard]] Result<OpenTransport> prepare(const std::shared_ptr<Device>& device, const Offer& offer);
   /// The next device, by number from 0; the lane uses it once it has adopted it.
-  void hand_over(Coming coming);
+  void hand_over(OpenTransport coming);
   /// Before the lane starts: `weight_of` says how much each should carry, when the least of its kind has 1.
   void begin_with(const std::function<double(std::string_view)>& weight_of);
   /// What was open at close() stays as it was.
@@ -48,8 +42,6 @@ class Transports {
 
   [[nodiscard]] std::vector<OpenTransport>& all() noexcept { return open_; }
   [[nodiscard]] std::vector<Offer> offers() const;
-  /// Our kProbeBytes that are written into peers' probes.
-  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept;
 
   /// Those with paths, and `everyone` now and then: a completion of the last path's, a stranger's connection.
   bool poll(bool everyone) noexcept;
@@ -66,11 +58,8 @@ class Transports {
   Lane& lane_;
   mutable std::mutex counting_;  // taken by the driver when open_ gets longer or shorter, and by who reads its counters
   std::vector<TransportStats> closed_;  // guarded by it, as the next
-  std::vector<Coming> coming_;
+  std::vector<OpenTransport> coming_;
   std::vector<OpenTransport> open_;
-  // The target of peers' probes, the source of ours. Whole pages: QEMU's pvrdma registers no others.
-  alignas(4096) std::array<std::byte, 2 * kProbeBytes> probe_memory_{};
-  std::vector<Registration> probe_registrations_;  // by transport
 };
 
 }  // namespace fairlead::datapath

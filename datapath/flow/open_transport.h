@@ -16,7 +16,7 @@ struct OpenTransport {
   std::shared_ptr<Device> device;
   std::unique_ptr<Endpoint> endpoint;  // behind the device, which outlives it
   Offer offer;
-  Grant probe{};  // kProbeBytes that peers write to prove a path, and to measure it
+  std::unique_ptr<Probe> probe;  // at the device
   std::size_t paths = 0;
   double planned_weight = Share::kWeight;  // how much it should carry: the least of its kind has 1
 };

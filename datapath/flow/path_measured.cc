@@ -84,7 +84,7 @@ void PathSet::begin_measuring(PathSlot& slot) {
 void PathSet::measure(PathSlot& slot) {
   while (const std::uint64_t bytes = slot.measurement->next()) {
     if (slot.in_flight.room(slot.can.max_outstanding) <= 1) return;
-    LocalSegment source = probe_source_of(slot);
+    LocalSegment source = probe_of(slot).source();
     source.length = std::min<std::uint64_t>(source.length, bytes);
     const WorkRequest request{
         slot.in_flight.next_id(), OpKind::kWrite, {&source, 1}, slot.peer_probe.address, slot.peer_probe.key};

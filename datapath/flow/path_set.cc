@@ -45,6 +45,9 @@ constexpr bool may_follow(PathState from, PathState to) {
   return false;
 }
 
+/// Where the peer is to write.
+control::Key key_of(const Probe& probe) { return {.address = probe.target().address, .key = probe.target().key}; }
+
 /// A message over it is to fit the buffers of both ends.
 Status connect(PathSlot& slot, std::string_view peer) {
   const Status connected = slot.path->connect(peer);
@@ -122,15 +125,8 @@ Result<std::unique_ptr<PathSlot>> PathSet::open_path(std::size_t transport, std:
   return slot;
 }
 
-/// Our bytes that are written into the peer's probe.
-LocalSegment PathSet::probe_source_of(const PathSlot& slot) const noexcept {
-  return slot.domain != nullptr ? slot.domain->probe_source() : host_.probe_source(slot.transport);
-}
-
-/// Where the peer is to write to prove it: in the path's domain, as all that the peer may reach by it.
-control::Key PathSet::probe_of(const PathSlot& slot) {
-  const Grant& probe = slot.domain != nullptr ? slot.domain->probe() : host_.transports()[slot.transport].probe;
-  return {.address = probe.address, .key = probe.key};
+Probe& PathSet::probe_of(const PathSlot& slot) const noexcept {
+  return slot.domain != nullptr ? slot.domain->probe() : *host_.transports()[slot.transport].probe;
 }
 
 void PathSet::use(std::unique_ptr<PathSlot> slot) noexcept {
@@ -189,7 +185,7 @@ Result<std::unique_ptr<PathSlot>> PathSet::offer_path(std::size_t candidate) {
                                       .active_transport = static_cast<std::uint32_t>((*slot)->transport),
                                       .passive_transport = static_cast<std::uint32_t>((*slot)->peer_transport),
                                       .description = (*slot)->path->local_description(),
-                                      .probe = probe_of(**slot),
+                                      .probe = key_of(probe_of(**slot)),
                                       .probe_bytes = kProbeBytes});
   return slot;
 }
@@ -296,7 +292,7 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
   }
   user_.send_frame(control::PathAnswer{.epoch = slot.epoch,
                                        .description = slot.path->local_description(),
-                                       .probe = probe_of(slot),
+                                       .probe = key_of(probe_of(slot)),
                                        .probe_bytes = kProbeBytes});
 }
 
@@ -310,7 +306,7 @@ void PathSet::on_ready(PathSlot& slot) {
 /// A WRITE and a message each way: only what has been seen to arrive is used.
 void PathSet::prove(PathSlot& slot) {
   const OpenTransport& transport = host_.transports()[slot.transport];
-  LocalSegment source = probe_source_of(slot);
+  LocalSegment source = probe_of(slot).source();
   const bool large = slot.peer_probe_bytes != 0;
   const std::size_t most_message = std::max<std::size_t>(slot.can.max_message, kPathHeaderBytes) - kPathHeaderBytes;
   const std::size_t said = large ? std::min({source.length, most_message, kProofBytes}) : 0;

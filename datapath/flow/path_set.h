@@ -103,7 +103,6 @@ struct PathSlot {
 class PathHost {
  public:
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
-  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// What paths were measured to carry; null: nobody asks.
   [[nodiscard]] virtual Figures* figures() noexcept { return nullptr; }
   /// The domain of paths to this peer; null: the device's own. Errors: there is none to be had.
@@ -235,8 +234,8 @@ class PathSet {
   void handle_fence_ack(const control::FenceAck& ack);
   void begin_path();
   void no_path_left();
-  [[nodiscard]] control::Key probe_of(const PathSlot& slot);
-  [[nodiscard]] LocalSegment probe_source_of(const PathSlot& slot) const noexcept;
+  /// In the path's domain, as all that the peer may reach by it.
+  [[nodiscard]] Probe& probe_of(const PathSlot& slot) const noexcept;
   Result<std::unique_ptr<PathSlot>> open_path(std::size_t transport, std::size_t peer_transport, PathConfig config);
   /// The same over one of the candidates, and offers it to the peer.
   Result<std::unique_ptr<PathSlot>> offer_path(std::size_t candidate);

@@ -53,17 +53,9 @@ Result<std::shared_ptr<DomainBook>> DomainBook::make(Device& device) {
   Result<std::unique_ptr<MemoryDomain>> domain = device.open_domain();
   if (!domain) return domain.error();
   const std::shared_ptr<DomainBook> book(new DomainBook(std::move(*domain)));
-  const MemoryDescriptor probe{.bytes = book->probe_memory_, .access = Access::kRemoteWrite};
-  const Result<Registration> registration = book->domain_->register_memory(probe);
-  if (!registration) return registration.error();
-  const Result<Grant> target =
-      book->domain_->grant(part_of(probe, probe.bytes.first(kProbeBytes), Access::kRemoteWrite));
-  if (!target) {
-    book->domain_->deregister(*registration);
-    return target.error();
-  }
-  book->probe_registration_ = *registration;
-  book->probe_ = *target;
+  Result<std::unique_ptr<Probe>> probe = Probe::make(*book->domain_);
+  if (!probe) return probe.error();
+  book->probe_ = std::move(*probe);
   return book;
 }
 
@@ -98,9 +90,7 @@ void DomainBook::open() {
 
 void DomainBook::shut() noexcept {
   told_.detach_all();
-  if (domain_ == nullptr) return;
-  domain_->revoke(probe_);
-  domain_->deregister(probe_registration_);
+  probe_.reset();
   domain_.reset();
 }
 

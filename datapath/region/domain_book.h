@@ -8,8 +8,6 @@
 // Locks: its own, for a few instructions; none while the domain is called. Threads: any.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -33,11 +31,8 @@ class DomainBook {
   DomainBook& operator=(const DomainBook&) = delete;
 
   [[nodiscard]] MemoryDomain& domain() noexcept { return *domain_; }
-  /// kProbeBytes that peers write to prove a path, and as many that are written into theirs.
-  [[nodiscard]] const Grant& probe() const noexcept { return probe_; }
-  [[nodiscard]] LocalSegment probe_source() noexcept {
-    return {probe_memory_.data() + kProbeBytes, kProbeBytes, probe_registration_.local};
-  }
+  /// Until shut().
+  [[nodiscard]] Probe& probe() noexcept { return *probe_; }
 
   enum class Kind : bool { kRange, kGrant };
   /// `thing` is to be known, and names it: a range or a publication. It stays until removed, or shut().
@@ -78,9 +73,7 @@ class DomainBook {
   explicit DomainBook(std::unique_ptr<MemoryDomain> domain) noexcept : domain_(std::move(domain)) {}
 
   std::unique_ptr<MemoryDomain> domain_;
-  std::array<std::byte, std::size_t{2} * kProbeBytes> probe_memory_{};
-  Registration probe_registration_;
-  Grant probe_;
+  std::unique_ptr<Probe> probe_;
   Devices told_;
   mutable std::mutex mutex_;  // guards what follows, and what entries hold
   std::unordered_map<const void*, std::unique_ptr<Entry>> entries_;

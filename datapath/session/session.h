@@ -191,9 +191,6 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void flow_described() override;
   [[nodiscard]] std::vector<OpenTransport>& transports() noexcept override { return host_->transports(); }
   [[nodiscard]] bool linked() const noexcept override { return link_.exists() && !link_.is_cut(); }
-  [[nodiscard]] LocalSegment probe_source(std::size_t transport) const noexcept override {
-    return host_->probe_source(transport);
-  }
   [[nodiscard]] PathConfig path_config() override;
   [[nodiscard]] Figures* figures() noexcept override { return host_->figures(); }
   [[nodiscard]] Clock::time_point now() const noexcept override { return host_->now(); }

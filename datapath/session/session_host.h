@@ -34,8 +34,6 @@ class PathGround {
   [[nodiscard]] virtual std::vector<OpenTransport>& transports() noexcept = 0;
   /// What paths of the lane's sessions were measured to carry; null: nobody asks.
   [[nodiscard]] virtual Figures* figures() noexcept { return nullptr; }
-  /// Our kProbeBytes that are written into peers' probes.
-  [[nodiscard]] virtual LocalSegment probe_source(std::size_t transport) const noexcept = 0;
   /// For tests that count what happens to paths: an event comes in a state.
   virtual void path_event(PathState, PathEvent) noexcept {}
 

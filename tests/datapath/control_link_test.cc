@@ -90,7 +90,6 @@ class FakeHost final : public SessionHost, private Domain {
   std::vector<OpenTransport>& transports() noexcept override { return transports_; }
   void open_for_peer(const std::vector<Offer>&) override {}
   std::vector<Offer> offers() const override { return {}; }
-  LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
   Status watch_control(const ControlStream& stream, ControlLink&, std::uint32_t wanted, bool first) override {
     if (!may_watch.ok()) return may_watch;
     EXPECT_EQ(watched.insert(&stream).second, first);

@@ -98,6 +98,7 @@ class End final : public PathHost, public PathUser {
       fakes.push_back(made.get());
       OpenTransport open;
       open.endpoint = std::move(*made->open_endpoint());
+      open.probe = std::move(*Probe::make(*made));
       open.device = std::move(made);
       open.offer = {name, "fake", false};
       open_.push_back(std::move(open));
@@ -113,7 +114,6 @@ class End final : public PathHost, public PathUser {
   // PathHost and PathUser
   PathEvents& path_events() noexcept override { return nobody; }
   std::vector<OpenTransport>& transports() noexcept override { return open_; }
-  LocalSegment probe_source(std::size_t) const noexcept override { return {}; }
   Result<DomainBook*> domain_at(std::size_t) override { return nullptr; }
   bool linked() const noexcept override { return link; }
   PathConfig path_config() override {

@@ -16,10 +16,7 @@ SimHost::SimHost(World& world, Wire& wire, EngineConfig config, const std::vecto
     auto device = std::make_unique<FakeTransport>(wire, habits);
     datapath::OpenTransport open;
     open.offer = {habits.name, habits.name.substr(0, habits.name.find(':')), habits.can.software};
-    const datapath::MemoryDescriptor probe{.bytes = probe_memory_, .access = Access::kRemoteWrite};
-    probe_registrations_.push_back(*device->register_memory(probe));
-    open.probe =
-        *device->grant(datapath::part_of(probe, probe.bytes.first(datapath::kProbeBytes), Access::kRemoteWrite));
+    open.probe = std::move(*datapath::Probe::make(*device));
     (void)regions_->attach(*device);
     open.endpoint = std::move(*device->open_endpoint());
     open.device = std::move(device);
@@ -38,10 +35,7 @@ void SimHost::release() {
   }
   std::erase_if(sessions_, [](const auto& session) { return session->finished(); });
   queues_.clear([](datapath::Submission& each) { drop_reference(static_cast<datapath::TransferImpl&>(each)); });
-  for (std::size_t i = 0; i < transports_.size(); ++i) {
-    transports_[i].device->revoke(transports_[i].probe);
-    transports_[i].device->deregister(probe_registrations_[i]);
-  }
+  for (datapath::OpenTransport& each : transports_) each.probe.reset();
 }
 
 std::shared_ptr<SessionImpl> SimHost::start(std::unique_ptr<datapath::ControlStream> stream, bool active) {
@@ -89,11 +83,6 @@ std::vector<datapath::Offer> SimHost::offers() const {
   std::vector<datapath::Offer> offers;
   for (const datapath::OpenTransport& open : transports_) offers.push_back(open.offer);
   return offers;
-}
-
-datapath::LocalSegment SimHost::probe_source(std::size_t transport) const noexcept {
-  return {const_cast<std::byte*>(probe_memory_.data()) + datapath::kProbeBytes, datapath::kProbeBytes,
-          probe_registrations_[transport].local};
 }
 
 Status SimHost::watch_control(const datapath::ControlStream& stream, datapath::ControlLink& link, std::uint32_t events,

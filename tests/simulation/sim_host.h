@@ -63,7 +63,6 @@ class SimHost final : public datapath::SessionHost,
   }
   void open_for_peer(const std::vector<datapath::Offer>&) override {}
   std::vector<datapath::Offer> offers() const override;
-  datapath::LocalSegment probe_source(std::size_t transport) const noexcept override;
   Status watch_control(const datapath::ControlStream&, datapath::ControlLink&, std::uint32_t events, bool) override;
   void unwatch_control(const datapath::ControlStream& stream) override {
     std::erase_if(watched_, [&](const Watched& each) { return each.stream == &stream; });
@@ -103,8 +102,6 @@ class SimHost final : public datapath::SessionHost,
   datapath::Figures figures_;
   datapath::EventQueues queues_;
   std::vector<datapath::OpenTransport> transports_;
-  std::vector<std::byte> probe_memory_ = std::vector<std::byte>(2 * datapath::kProbeBytes);
-  std::vector<datapath::Registration> probe_registrations_;
   std::vector<std::shared_ptr<datapath::SessionImpl>> sessions_;
   std::unique_ptr<datapath::ControlStream> to_dial_;
   struct Watched {

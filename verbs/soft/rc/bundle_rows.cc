@@ -29,10 +29,7 @@ bool flows(Qp& qp) noexcept {
          !referring::possible(qp, TxBatch::kCopyBytes) && may_send_now(qp);
 }
 
-bool is_plain(const SendWqe& wqe) noexcept {
-  return (wqe.is_write() || wqe.is_send()) && wqe.opcode != IBV_WR_SEND_WITH_INV && wqe.length <= TxBatch::kCopyBytes &&
-         (wqe.inlined || wqe.segments <= 1);
-}
+bool is_plain(const SendWqe& wqe) noexcept { return is_small(wqe) && (wqe.inlined || wqe.segments <= 1); }
 
 class Row {
  public:

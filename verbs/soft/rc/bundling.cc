@@ -30,8 +30,8 @@ void begin_bundle(TxBatch& batch, TxPacket& packet, std::byte* bytes) noexcept {
 
 bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noexcept {
   return !wqe.first.before(qp.send.sent_end) && qp.receive.peer_is_kin && qp.port->bundles && wqe.packets == 1 &&
-         !packet.carries_ack && packet.refers.empty() && wqe.length <= TxBatch::kCopyBytes &&
-         wqe.opcode != IBV_WR_SEND_WITH_INV && qp.send.bundles != SendState::Bundles::kRefused;
+         !packet.carries_ack && packet.refers.empty() && is_small(wqe) &&
+         qp.send.bundles != SendState::Bundles::kRefused;
 }
 
 TxPacket* open_bundle(Qp& qp, Psn next) noexcept {

@@ -10,6 +10,10 @@
 
 namespace fairlead::soft::requester {
 
+/// Of its kind, and short enough to be copied into a packet.
+[[nodiscard]] inline bool is_small(const SendWqe& wqe) noexcept {
+  return (wqe.is_write() || wqe.is_send()) && wqe.opcode != IBV_WR_SEND_WITH_INV && wqe.length <= TxBatch::kCopyBytes;
+}
 /// Whether it may be in a bundle, and take part in beginning one.
 [[nodiscard]] bool may_join(const Qp& qp, const SendWqe& wqe, const MessagePacket& packet) noexcept;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <optional>
@@ -40,6 +41,14 @@ class SteadyClock final : public Clock {
 [[nodiscard]] inline const Clock& steady_clock() noexcept {
   static const Clock& clock = *new SteadyClock;  // never destroyed: transports may outlive static destruction
   return clock;
+}
+
+/// now + by, which may be for ever: what would be past the end of time is there.
+template <typename Duration>
+[[nodiscard]] std::chrono::steady_clock::time_point later(std::chrono::steady_clock::time_point now,
+                                                          Duration by) noexcept {
+  using TimePoint = std::chrono::steady_clock::time_point;
+  return by >= std::chrono::floor<Duration>(TimePoint::max() - now) ? TimePoint::max() : now + by;
 }
 
 /// Stands still until a test moves it.

@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -77,7 +79,20 @@ Status check_verbs(const VerbsConfig& c) {
   return in_range("verbs.message_bytes", c.message_bytes, 256u, 1u << 20, "bytes");
 }
 
+/// As getaddrinfo() reads them: an IPv6 address may name its interface.
+bool is_numeric_host(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return false;
+  ::freeaddrinfo(list);
+  return true;
+}
+
 Status check_tcp(const TcpConfig& c) {
+  if (!c.host.empty() && !is_numeric_host(c.host)) {
+    return one_of("tcp.host", c.host, "empty, or a numeric IPv4 or IPv6 address of this host");
+  }
   if (auto s = in_range("tcp.send_depth", c.send_depth, 1u, 65536u); !s.ok()) return s;
   if (auto s = in_range("tcp.congestion_control", c.congestion_control.size(), std::size_t{0}, std::size_t{15},
                         "bytes long");

@@ -38,6 +38,9 @@ void take_faults_on_this_thread() noexcept;
 
 }  // namespace detail
 
+/// A range that is longer is better not guarded at once: a fault within is taken for one of the body's.
+inline constexpr std::size_t kMostGuarded = std::size_t{1} << 30;
+
 /// Runs body(), which touches [start, start + length) and must need no destructors. False when the memory faulted: then
 /// body has done part of its work.
 template <typename Body>

@@ -84,13 +84,13 @@ ClientChannel::Room ClientChannel::room(std::uint64_t payload) const noexcept {
 }
 
 template <typename Write>
-Result<std::uint64_t> ClientChannel::with_room(std::uint64_t payload, Write write) {
+Result<std::uint64_t> ClientChannel::with_room(std::uint64_t payload, std::uint64_t behind, Write write) {
   for (Room found = Room::kNo; found != Room::kFailed;) {
     bool was_sent = false, begins = false;
     std::uint64_t sequence = 0;
     {
       const std::lock_guard lock(lock_);
-      found = room(payload);
+      found = behind != 0 && passed_over(behind) != nullptr ? Room::kFailed : room(payload);
       if (found == Room::kYes) {
         const std::uint64_t sent = sent_;
         sequence = write();
@@ -128,22 +128,22 @@ Status ClientChannel::failed_status() const {
   return {Code::kAborted, "another thread recovered the channel meanwhile; append again"};
 }
 
-Result<std::uint64_t> ClientChannel::append(const Command& command) {
-  return with_room(0, [&] { return write(command); });
+Result<std::uint64_t> ClientChannel::append(const Command& command, std::uint64_t behind) {
+  return with_room(0, behind, [&] { return write(command); });
 }
 
-Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, bool more) {
+Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, std::uint64_t behind, bool more) {
   if (from.size() <= kMaxInline) {
     command.flags |= kInline;
     command.tail = from;
-    return append(command);
+    return append(command, behind);
   }
   // The bytes are gathered before the lock is taken, and sent when it is free again: others append meanwhile.
   const std::lock_guard in_order(paying_);
   const auto kept = session_.outlives_peers() ? std::make_shared<std::vector<std::byte>>() : nullptr;
   std::vector<std::byte>& payload = kept != nullptr ? *kept : payload_;
   gather(payload, from);
-  Result<std::uint64_t> sequence = with_room(from.size(), [&] {
+  Result<std::uint64_t> sequence = with_room(from.size(), behind, [&] {
     put_header(payload, number_, add_input(from.size(), kept));
     return write(command);
   });
@@ -164,11 +164,13 @@ std::uint64_t ClientChannel::add_input(std::size_t bytes, std::shared_ptr<const 
 
 Result<std::uint64_t> ClientChannel::copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from) {
   std::optional<Placing> placing = session_.window().place(from);
-  for (;;) {
+  for (std::uint64_t last = 0;;) {
     const bool may_place = placing && from.size() > kMaxInline;
-    const Result<Piece> piece = may_place ? place_piece(to, offset, from, *placing) : copy_piece(to, offset, from);
+    const Result<Piece> piece =
+        may_place ? place_piece(to, offset, from, *placing, last) : copy_piece(to, offset, from, last);
     const bool goes_on = piece && !(placing && placing->has_failed());
     if (goes_on && piece->bytes < from.size()) {
+      last = piece->sequence;
       offset += piece->bytes;
       from = from.subspan(piece->bytes);
       continue;
@@ -179,22 +181,23 @@ Result<std::uint64_t> ClientChannel::copy_in(fairlead::command::Handle to, std::
   }
 }
 
-Result<ClientChannel::Piece> ClientChannel::copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from) {
+Result<ClientChannel::Piece> ClientChannel::copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from,
+                                                       std::uint64_t behind) {
   const Bytes piece = from.first(std::min<std::size_t>(from.size(), session_.limits().payload_bytes));
   const CopyBody body{to.bits, offset, piece.size()};
   const Result<std::uint64_t> sequence =
       append_with_bytes({static_cast<std::uint16_t>(Opcode::kCopyIn), 0, std::as_bytes(std::span(&body, 1)), {}}, piece,
-                        piece.size() < from.size());
+                        behind, piece.size() < from.size());
   if (!sequence) return sequence.error();
   return Piece{*sequence, piece.size()};
 }
 
 Result<ClientChannel::Piece> ClientChannel::place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from,
-                                                        Placing& placing) {
+                                                        Placing& placing, std::uint64_t behind) {
   const std::lock_guard in_order(paying_);
   Bytes piece = from.first(std::min(from.size(), placing.piece_bytes()));
   bool has_place = false;
-  const Result<std::uint64_t> sequence = with_room(piece.size(), [&] {
+  const Result<std::uint64_t> sequence = with_room(piece.size(), behind, [&] {
     const std::size_t room = placing.take(piece.size());
     has_place = room != 0;
     piece = piece.first(has_place ? room : std::min<std::size_t>(piece.size(), session_.limits().payload_bytes));
@@ -226,7 +229,7 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
   ClientWindow& window = session_.window();
   const std::optional<Memory> memory = window.fetch(to);
   const std::size_t most = memory ? window.piece_of(to.size()) : session_.limits().payload_bytes;
-  for (;;) {
+  for (std::uint64_t last = 0;;) {
     const bool may_fetch = memory && to.size() > kMaxInline;
     if (may_fetch && session_.options().wait_for_room && !window.has_slot()) {
       const Clock::time_point now = Clock::now();
@@ -236,8 +239,9 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
         if (!moved) window.stands(now);
       }
     }
-    const Result<Piece> piece = copy_piece_out(to, {from.bits, offset, 0}, may_fetch ? &*memory : nullptr, most);
+    const Result<Piece> piece = copy_piece_out(to, {from.bits, offset, 0}, may_fetch ? &*memory : nullptr, most, last);
     if (!piece) return piece.error();
+    last = piece->sequence;
     to = to.subspan(piece->bytes);
     offset += piece->bytes;
     if (to.empty()) return piece->sequence;
@@ -245,9 +249,9 @@ Result<std::uint64_t> ClientChannel::copy_out(std::span<std::byte> to, fairlead:
 }
 
 Result<ClientChannel::Piece> ClientChannel::copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory,
-                                                           std::size_t most) {
+                                                           std::size_t most, std::uint64_t behind) {
   ClientWindow& window = session_.window();
-  const Result<std::uint64_t> sequence = with_room(0, [&] {
+  const Result<std::uint64_t> sequence = with_room(0, behind, [&] {
     const std::size_t wish = std::min(to.size(), most);
     Output output{last_.load(std::memory_order_relaxed) + 1, to.first(wish)};
     if (memory != nullptr) output.slots = window.take_slots(wish);
@@ -272,7 +276,7 @@ Result<ClientChannel::Piece> ClientChannel::copy_piece_out(std::span<std::byte> 
 Result<std::uint64_t> ClientChannel::load_module(const ModuleBody& body, Bytes image) {
   std::vector<std::byte> kept(image.begin(), image.end());
   const Command command{static_cast<std::uint16_t>(Opcode::kModule), kMustKnow, std::as_bytes(std::span(&body, 1)), {}};
-  return with_room(0, [&] {
+  return with_room(0, 0, [&] {
     images_.push_back({last_.load(std::memory_order_relaxed) + 1, std::move(kept)});
     return write(command);
   });

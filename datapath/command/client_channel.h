@@ -59,11 +59,13 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint16_t flags = 0;
     Bytes body, tail;
   };
-  Result<std::uint64_t> append(const Command& command);
+  /// `behind`: the piece before it, of what is one to the caller; 0: it is the first. Where that one is known not to
+  /// have run this is none, also once the channel has recovered: kAborted.
+  Result<std::uint64_t> append(const Command& command, std::uint64_t behind = 0);
   /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
   /// are sent in the order of their records, beside them.
   /// `more`: of the same copy comes at once.
-  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, bool more = false);
+  Result<std::uint64_t> append_with_bytes(Command command, Bytes from, std::uint64_t behind = 0, bool more = false);
   /// From `from`, in pieces; the last one's sequence.
   Result<std::uint64_t> copy_in(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
   /// To `to`, in the same way.
@@ -121,14 +123,19 @@ class ClientChannel : public fairlead::command::ChannelBody {
     std::uint64_t sequence = 0;
     std::size_t bytes = 0;
   };
-  /// The first of these bytes, which go by messages, or by the session's window if there is room.
-  Result<Piece> copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from);
+  /// The first of these bytes, which go by messages, or by the session's window if there is room. `behind`: as
+  /// append().
+  Result<Piece> copy_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, std::uint64_t behind);
   /// The first of them out of the device; `memory`: of the whole copy, if the session's window is to be read.
-  Result<Piece> copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory, std::size_t most);
-  Result<Piece> place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, Placing& placing);
+  Result<Piece> copy_piece_out(std::span<std::byte> to, CopyBody from, const Memory* memory, std::size_t most,
+                               std::uint64_t behind);
+  Result<Piece> place_piece(fairlead::command::Handle to, std::uint64_t offset, Bytes from, Placing& placing,
+                            std::uint64_t behind);
   /// Under lock_, with room for one more command and `payload` bytes; else why there is none.
   template <typename Write>
-  Result<std::uint64_t> with_room(std::uint64_t payload, Write write);
+  Result<std::uint64_t> with_room(std::uint64_t payload, std::uint64_t behind, Write write);
+  /// Under lock_. Null: it ran, or may yet.
+  [[nodiscard]] const fairlead::command::Failure* passed_over(std::uint64_t sequence) const noexcept;
   enum class Room : std::uint8_t { kYes, kNo, kFailed };
   [[nodiscard]] Room room(std::uint64_t payload) const noexcept;
   [[nodiscard]] std::uint64_t under_way() const noexcept {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/system/large_bytes.h"
 #include "base/system/long_look.h"
 #include "base/system/yielding_look.h"
@@ -69,8 +70,8 @@ Result<std::shared_ptr<ClientSession>> ClientSession::connect(Engine& engine, st
   if (!devices) return devices.error();
   Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
-  const Clock::time_point deadline = Clock::now() + options.patience;
-  const Status ready = peer->wait_ready(options.patience);
+  const Clock::time_point now = Clock::now(), deadline = later(now, options.patience);
+  const Status ready = peer->wait_ready(deadline - now);
   if (!ready.ok()) {
     peer->close();
     return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));

@@ -55,15 +55,6 @@ Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   return append(of(channel_), Opcode::kAllocate, datapath::command::AllocateBody{handle.bits, bytes});
 }
 
-Result<std::uint64_t> Channel::release(Handle handle) {
-  if (!valid()) return no_channel();
-  const Result<std::uint64_t> sequence =
-      append(of(channel_), Opcode::kRelease, datapath::command::ReleaseBody{handle.bits});
-  if (sequence && of(channel_)->limits().range.bytes != 0)
-    of(channel_)->session().range().remove({device(), handle.bits});
-  return sequence;
-}
-
 Result<std::uint64_t> Channel::fill(Handle to, std::uint64_t offset, std::uint64_t bytes, std::uint8_t value) {
   if (!valid()) return no_channel();
   return append(of(channel_), Opcode::kFill, datapath::command::FillBody{to.bits, offset, bytes, value});

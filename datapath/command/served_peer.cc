@@ -149,6 +149,7 @@ void ServedPeer::queue(News news) {
     return take(std::move(one));
   }
   const std::lock_guard lock(mutex_);
+  if (news.peer) forget_attached();
   queued_bytes_ += news.event.data.size() + kMessageCost;
   if (queued_bytes_ > most_queued_ && !news.peer) {  // it is not read any more; who runs the session ends it
     overrun_ = true;
@@ -158,6 +159,13 @@ void ServedPeer::queue(News news) {
   any_queued_.store(true, std::memory_order_release);
   if (session_ != nullptr) session_->set_news(true);
   news_.notify_one();
+}
+
+/// A peer that was attached and not taken yet, and what it said: its client says that again over the one that comes.
+void ServedPeer::forget_attached() {
+  const auto first = std::ranges::find_if(queued_, [](const News& news) { return news.peer.has_value(); });
+  for (auto at = first; at != queued_.end(); ++at) queued_bytes_ -= at->event.data.size() + kMessageCost;
+  queued_.erase(first, queued_.end());
 }
 
 ServedPeer::Left ServedPeer::turn() {
@@ -173,6 +181,10 @@ ServedPeer::Left ServedPeer::turn() {
   return more || session_->devices().due != 0            ? Left::kMore
          : session_->is_held() || session_->is_pending() ? Left::kHeld
                                                          : Left::kNothing;
+}
+
+bool ServedPeer::waits_for_time() {
+  return session_->is_pending() || (session_->is_held() && copy_level().value_or(1) <= 0);
 }
 
 void ServedPeer::take(std::vector<News> all) {

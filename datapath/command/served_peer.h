@@ -60,6 +60,8 @@ class ServedPeer final : private Outlet {
   enum class Left : std::uint8_t { kNothing, kHeld, kMore };
   /// Without a thread: runs what can run.
   Left turn();
+  /// What it had to leave can go on without a word of its client's: a device is at work, or bandwidth is used up.
+  [[nodiscard]] bool waits_for_time();
   /// The peer has gone. A thread ends when the command that it runs does.
   void stop() noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -96,6 +98,7 @@ class ServedPeer final : private Outlet {
     std::optional<Peer> peer;
   };
   void queue(News news);
+  void forget_attached();
   void take(std::vector<News> all);
   /// What the client asked for, if the session has begun.
   void open_window(bool may_be_for_reads);

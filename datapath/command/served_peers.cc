@@ -159,9 +159,10 @@ ServedPeers::Left ServedPeers::run_latest() {
 ServedPeers::Left ServedPeers::run_all() {
   Left left = Left::kNothing;
   for (auto& [peer, session] : sessions_) left = std::max(left, session->turn());
-  // Those that nobody hears run what has come; they wait for nothing that is looked at again and again.
+  // Those that nobody hears run what has come; that they are heard they do not wait for.
   lost_.for_each([&left](ServedPeer& session) {
-    if (session.turn() == Left::kMore) left = Left::kMore;
+    const Left last = session.turn();
+    if (last == Left::kMore || (last == Left::kHeld && session.waits_for_time())) left = std::max(left, last);
   });
   return left;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <vector>
@@ -93,8 +94,8 @@ class ServerChannels {
 
  private:
   std::map<std::uint64_t, ServerChannel> channels_;
-  std::vector<ServerChannel*> all_;   // as they were opened
-  std::vector<ChannelOrder> orders_;  // by device
+  std::vector<ServerChannel*> all_;  // as they were opened
+  std::deque<ChannelOrder> orders_;  // by device; who runs one holds it while another comes
 };
 
 }  // namespace fairlead::datapath::command

@@ -229,8 +229,9 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     }
     // What is read of records is not read twice from where a client may write; copies are read once.
     if (!is_inline && record.is(Opcode::kGraph) && channel.payload()->is_placed) {
-      end(Code::kInvalidArgument, fmt::format("the records of graph {} of channel {} are placed, not sent",
-                                              channel.executed() + 1, channel.number()));
+      end(Code::kInvalidArgument,
+          fmt::format("the records of the graph of command {} of channel {} are placed, not sent",
+                      channel.executed() + 1, channel.number()));
       return Step::kBlocked;
     }
     const std::uint64_t bytes = is_inline ? tail_of(record).size() : channel.payload()->bytes.size();

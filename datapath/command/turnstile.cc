@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+
 namespace fairlead::datapath::command {
 
 Turnstile::Member Turnstile::join(double share) {
@@ -52,7 +54,7 @@ Turnstile::Clock::time_point Turnstile::give(Clock::time_point now) {
   queue.pop_front();
   if (queue.empty()) shares_.rest(*choice.member);
   under_way_ = ++turns_;
-  overruns_at_ = now + longest_turn_;
+  overruns_at_ = later(now, longest_turn_);
   next.turn = {*choice.member, under_way_, now};
   next.given.notify_one();
   return overruns_at_;

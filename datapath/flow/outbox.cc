@@ -249,10 +249,13 @@ TransferImpl* Outbox::give_back() noexcept {
 }
 
 void Outbox::end_early(TransferImpl& t, Clock::time_point now, Code code, std::string reason) {
-  if (!t.active || t.failure != Code::kOk) return;
-  t.failure = code;
-  t.reason = std::move(reason);
-  if (t.atomic == AtomicOp::kNone) {  // those have no memory of the caller's on the path
+  if (!t.active) return;
+  if (t.failure == Code::kOk) {  // the first counts
+    t.failure = code;
+    t.reason = std::move(reason);
+  }
+  const bool has_memory = t.atomic == AtomicOp::kNone;  // of the caller's on the path
+  if (has_memory && !t.in_stuck.linked()) {
     t.stuck_since = now;
     stuck_.push_back(t.in_stuck);
   }

@@ -318,19 +318,18 @@ void PathSet::prove(PathSlot& slot) {
   hello.sequence = slot.epoch;
   encode(hello, header);
   const LocalSegment message[2] = {{header, kPathHeaderBytes, 0}, {source.data, said, 0}};
-  const bool write = transport.device->capabilities().one_sided && slot.peer_probe.key != 0;
+  const bool write = transport.device->capabilities().one_sided && slot.peer_probe.key != 0 && !slot.probe_posted;
   const WorkRequest requests[2] = {
       {kProbeId, OpKind::kWrite, {&source, 1}, slot.peer_probe.address, slot.peer_probe.key},
       {slot.in_flight.next_id(), OpKind::kMessage, {message, said != 0 ? 2u : 1u}, 0, 0}};
-  if (!write) slot.write_failed = true;
+  if (!write && !slot.probe_posted) slot.write_failed = true;
   const std::span<const WorkRequest> batch(requests + (write ? 0 : 1), write ? 2 : 1);
   const std::size_t taken = slot.path->post(batch);
   if (taken == batch.size()) {
     slot.hello_sent = true;
     slot.in_flight.push({});
   } else if (taken != 0) {
-    slot.write_failed = true;  // the message did not fit behind it; the next round sends it alone
-    slot.peer_probe.key = 0;
+    slot.probe_posted = true;  // the next round sends the message
   }
 }
 

@@ -58,6 +58,7 @@ struct PathSlot {
   bool answered = false;   // active: the peer has, since when opened_at counts
   bool connected = false;  // the transport said on_ready
   bool hello_sent = false;
+  bool probe_posted = false;  // alone: the hello did not fit behind it
   bool hello_received = false;
   bool write_proved = false;  // our WRITE reached the peer's probe
   bool write_failed = false;  // it was refused or did not end: staged mode

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/system/core_sharing.h"
 #include "base/system/no_thread.h"
 #include "base/system/quiet_thread.h"
@@ -277,8 +278,7 @@ void Lane::sleep_in_epoll(milliseconds limit) noexcept {
     epoll_event events[8];
     const int n = ::epoll_wait(epoll_.get(), events, 8, static_cast<int>(limit.count()));
     for (int i = 0; i < n; ++i) {
-      eventfd_t value;
-      if (events[i].data.fd == kick_fd_.get()) ::eventfd_read(kick_fd_.get(), &value);
+      if (events[i].data.fd == kick_fd_.get()) return end_sleep();
     }
   }
   sleepers_.fetch_sub(1);
@@ -298,10 +298,12 @@ int Lane::begin_sleep(milliseconds& limit) noexcept {
   return -1;
 }
 
+// Who takes a kick may not be who drives: another that sleeps, with the token, is then to have it, too.
 void Lane::end_sleep() noexcept {
   eventfd_t value;
-  (void)::eventfd_read(kick_fd_.get(), &value);
-  sleepers_.fetch_sub(1);
+  const bool was_kicked = ::eventfd_read(kick_fd_.get(), &value) == 0;
+  const bool others = sleepers_.fetch_sub(1) != 1;
+  if (was_kicked && others && submitted_.load() != nullptr) kick();
 }
 
 void Lane::stand_back() noexcept {
@@ -356,9 +358,6 @@ void Lane::thread_main() noexcept {
   }
 }
 
-Clock::time_point deadline_after(std::chrono::nanoseconds timeout) noexcept {
-  const Clock::time_point now = Clock::now();
-  return timeout >= Clock::time_point::max() - now ? Clock::time_point::max() : now + timeout;
-}
+Clock::time_point deadline_after(std::chrono::nanoseconds timeout) noexcept { return later(Clock::now(), timeout); }
 
 }  // namespace fairlead::datapath

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/private_fd.h"
+#include "base/system/no_descriptor.h"
 
 namespace fairlead::datapath {
 namespace {
@@ -48,6 +49,13 @@ Result<AddressList> numeric_addresses(const std::string& host, std::uint16_t por
                   fmt::format("'{}' is not a numeric IPv4 or IPv6 address: {}", host, ::gai_strerror(rc)));
   }
   return AddressList(list, &::freeaddrinfo);
+}
+
+/// A missing family of addresses is no more than nobody at one of them: the peer may have others.
+Status no_socket(int error) {
+  if (is_descriptor_limit(error)) return no_descriptor("a control connection", error);
+  return {error == EAFNOSUPPORT ? Code::kNotFound : Code::kUnavailable,
+          fmt::format("cannot make a socket: {}", std::strerror(error))};
 }
 
 Status cannot_connect(int error) {
@@ -117,7 +125,7 @@ Result<UniqueFd> start_connect(const std::string& numeric_host, std::uint16_t po
   if (!list) return list.error();
   const addrinfo& a = **list;
   UniqueFd fd(::socket(a.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return Status(Code::kResourceExhausted, fmt::format("cannot create a socket: {}", std::strerror(errno)));
+  if (!fd) return no_socket(errno);
   if (::connect(fd.get(), a.ai_addr, a.ai_addrlen) != 0 && errno != EINPROGRESS) {
     return cannot_connect(errno);
   }
@@ -130,13 +138,14 @@ Result<UniqueFd> start_listen(const std::string& host, std::uint16_t port) {
   UniqueFd fd;
   if (host.empty()) {
     fd.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd && errno != EAFNOSUPPORT) return no_socket(errno);
     bind_host = fd ? "::" : "0.0.0.0";
   }
   Result<AddressList> list = numeric_addresses(bind_host, port, AI_PASSIVE);
   if (!list) return list.error();
   const addrinfo& a = **list;
   if (!fd) fd.reset(::socket(a.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return Status(Code::kResourceExhausted, fmt::format("cannot create a socket: {}", std::strerror(errno)));
+  if (!fd) return no_socket(errno);
   const int on = 1, off = 0;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (host.empty() && a.ai_family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);

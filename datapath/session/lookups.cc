@@ -19,6 +19,8 @@ static_assert(Lookups::kMost * 2 * kPage <= ControlChannel::kReadMark);
 }  // namespace
 
 void Lookups::add(std::shared_ptr<LookupRequest> request) {
+  // Where none is answered nothing else would forget those whose askers have gone.
+  std::erase_if(waiting_, [](const auto& each) { return each->abandoned.load(std::memory_order_relaxed); });
   waiting_.push_back(std::move(request));
   ask();
 }

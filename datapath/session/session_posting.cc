@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "datapath/session/session.h"
 
 namespace fairlead::datapath {
@@ -76,7 +77,8 @@ std::shared_ptr<LookupRequest> SessionImpl::start_lookup(std::string_view name, 
 
 void SessionImpl::request_close(std::chrono::nanoseconds grace) {
   const Clock::time_point now = host_->now(), never = Clock::time_point::max();
-  const Clock::time_point deadline = grace < never - now ? now + grace : never;
+  const Clock::time_point last = never - Clock::duration(1);  // never itself says that nobody asked
+  const Clock::time_point deadline = std::min(later(now, grace), last);
   host_->lane().submit([self = self(), deadline] {
     self->saw(SessionEvent::kCloseAsked);
     if (self->phase_ == Phase::kClosing || self->phase_ == Phase::kDraining || self->finished()) return;

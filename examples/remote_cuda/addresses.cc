@@ -21,7 +21,7 @@ std::uint64_t Addresses::place(fairlead::command::Handle allocation, std::uint64
   if (bytes == 0 || bytes > end_ - begin_) return 0;
   std::uint64_t at = begin_;
   for (const auto& [address, there] : placed_) {  // the first gap that is large enough
-    if (address - at >= bytes) break;
+    if (address > at && address - at > bytes) break;
     at = (address + there.bytes) / kAlignment * kAlignment + kAlignment;  // the end of one is never another's begin
   }
   if (at > end_ || end_ - at < bytes) return 0;

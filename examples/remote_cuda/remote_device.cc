@@ -11,7 +11,8 @@ namespace command = fairlead::command;
 namespace {
 
 constexpr std::chrono::microseconds kLook{20};
-constexpr std::uint64_t kAll = 0;  // in wait(): all that was asked of the channel
+constexpr CUresult kPassedOver = CUDA_ERROR_UNKNOWN;  // it did not run, for a failure that was told before
+constexpr std::uint64_t kAll = 0;                     // in wait(): all that was asked of the channel
 
 std::string setting(const char* name) {
   const char* const value = std::getenv(name);
@@ -51,18 +52,21 @@ std::unique_ptr<RemoteDevice> RemoteDevice::connect() {
 RemoteDevice::RemoteDevice(fairlead::Engine engine, command::Session session)
     : engine_(std::move(engine)), session_(std::move(session)) {}
 
-// What a Status of a channel's is in CUDA's words. A failure is told once, and the channel goes on.
-CUresult RemoteDevice::told(const fairlead::Status& status, command::Channel& channel) {
+// What a Status of a channel's is in CUDA's words. A failure is told once, and the channel goes on; who asks then for
+// what was passed over for it hears that it did not run.
+CUresult RemoteDevice::told(const fairlead::Status& status, command::Channel& channel, std::uint64_t own) {
   if (status.ok()) return CUDA_SUCCESS;
   if (status.code() == fairlead::Code::kInvalidArgument) return CUDA_ERROR_INVALID_VALUE;
   const auto failure = channel.failure();
-  if (!failure || failure->scope == command::Scope::kSession) {
+  const bool is_over = failure ? failure->scope == command::Scope::kSession : !session_.status().ok();
+  if (is_over) {
     std::fprintf(stderr, "remote_cuda: %s\n", status.to_string().c_str());
     return lost_ = CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
+  if (!failure) return kPassedOver;
   const auto result = static_cast<CUresult>(failure->result);
-  if (failure->scope == command::Scope::kContext || !channel.recover().ok()) lost_ = result;
-  return result;
+  if (failure->scope == command::Scope::kContext || !channel.recover().ok()) return lost_ = result;
+  return failure->sequence < own ? kPassedOver : result;
 }
 
 CUstream_st* RemoteDevice::find(CUstream stream) {
@@ -103,12 +107,24 @@ CUresult RemoteDevice::append(CUstream stream, Append append) {
   return CUDA_SUCCESS;
 }
 
-CUresult RemoteDevice::wait(Lock& lock, command::Channel channel, std::uint64_t sequence) {
-  if (lost_ != CUDA_SUCCESS) return lost_;
+// Also where all is lost: what was appended may still write into the caller's memory, until it is waited for.
+CUresult RemoteDevice::wait(Lock& lock, command::Channel channel, std::uint64_t sequence, std::uint64_t own) {
   lock.unlock();
   const fairlead::Status status = sequence == kAll ? channel.synchronize() : channel.wait(sequence);
   lock.lock();
-  return told(status, channel);
+  return lost_ != CUDA_SUCCESS ? lost_ : told(status, channel, own);
+}
+
+// What is known at once, by the channel of such answers. Another thread's failure there is none of this one's.
+template <typename Append>
+CUresult RemoteDevice::answer(Lock& lock, Append append) {
+  for (;;) {
+    if (lost_ != CUDA_SUCCESS) return lost_;
+    const fairlead::Result<std::uint64_t> sequence = append(answers_);
+    const CUresult result = sequence ? wait(lock, answers_, *sequence, *sequence)
+                                     : told(sequence.error(), answers_, ~std::uint64_t{0});
+    if (result != kPassedOver) return result;
+  }
 }
 
 CUresult RemoteDevice::allocate(CUdeviceptr* address, std::size_t bytes) {
@@ -119,8 +135,7 @@ CUresult RemoteDevice::allocate(CUdeviceptr* address, std::size_t bytes) {
   const std::uint64_t place = addresses_.place(handle, bytes);
   if (place == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   if (freed_) (void)answers_.fence(*std::exchange(freed_, std::nullopt));
-  const auto sequence = answers_.allocate(handle, bytes);
-  const CUresult result = sequence ? wait(lock, answers_, *sequence) : told(sequence.error(), answers_);
+  const CUresult result = answer(lock, [&](command::Channel& channel) { return channel.allocate(handle, bytes); });
   if (result != CUDA_SUCCESS) {
     (void)addresses_.remove(place);
     return result;
@@ -132,10 +147,12 @@ CUresult RemoteDevice::allocate(CUdeviceptr* address, std::size_t bytes) {
 CUresult RemoteDevice::release(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   const Lock lock(mutex_);
-  const auto handle = addresses_.remove(address);
-  if (!handle) return CUDA_ERROR_INVALID_VALUE;
-  const CUresult result = append(nullptr, [&](command::Channel& channel) { return channel.release(*handle); });
+  const auto place = addresses_.find(address, 0);
+  if (!place || place->offset != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto handle = place->allocation;
+  const CUresult result = append(nullptr, [&](command::Channel& channel) { return channel.release(handle); });
   if (result != CUDA_SUCCESS) return result;
+  (void)addresses_.remove(address);
   if (auto mark = default_.channel.record()) freed_ = *mark;
   return CUDA_SUCCESS;
 }
@@ -181,8 +198,7 @@ CUresult RemoteDevice::load(CUfunction* function, CUmod_st& module, const char* 
   const auto kernel = std::ranges::find(module.kernels, name, &Kernel::name);
   if (kernel == module.kernels.end()) return CUDA_ERROR_NOT_FOUND;
   const command::Handle handle = session_.new_handle();
-  const auto sequence = answers_.load(handle, name);
-  const CUresult result = sequence ? wait(lock, answers_, *sequence) : told(sequence.error(), answers_);
+  const CUresult result = answer(lock, [&](command::Channel& channel) { return channel.load(handle, name); });
   if (result != CUDA_SUCCESS) return result;
   *function = module.functions.emplace_back(new CUfunc_st{*kernel, handle}).get();
   return CUDA_SUCCESS;

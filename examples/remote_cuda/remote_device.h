@@ -73,8 +73,11 @@ class RemoteDevice {
   CUresult order(CUstream_st& stream);
   template <typename Append>
   CUresult append(CUstream stream, Append append);
-  CUresult wait(Lock& lock, fairlead::command::Channel channel, std::uint64_t sequence);
-  CUresult told(const fairlead::Status& status, fairlead::command::Channel& channel);
+  template <typename Append>
+  CUresult answer(Lock& lock, Append append);
+  CUresult wait(Lock& lock, fairlead::command::Channel channel, std::uint64_t sequence, std::uint64_t own = 0);
+  /// `own`: whose failure is asked for; where one before it was told of, it did not run for that. 0: any.
+  CUresult told(const fairlead::Status& status, fairlead::command::Channel& channel, std::uint64_t own = 0);
 
   std::mutex mutex_;
   fairlead::Engine engine_;

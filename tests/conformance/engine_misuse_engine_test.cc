@@ -60,6 +60,32 @@ TEST_F(EngineMisuse, AcceptingWhereNobodyCanConnect) {
   expect_error(client->accept(nanoseconds::max()), Code::kInvalidArgument, "EngineConfig::listen");
 }
 
+TEST(EngineMisuseAlone, AnEndForWhichThereIsAllTheTimeWaitsForWhatIsUnderWay) {
+  constexpr std::size_t kEach = std::size_t{1} << 20;
+  EnginePair pair;
+  pair.start(config_for({"tcp", "tcp"}), config_for({"tcp", "tcp"}));
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  auto [memory, to] = pair.target("slow", kEach);
+  const Memory from = pair.buffer(*pair.client, kEach, 5);
+  std::vector<Transfer> transfers;
+  for (int i = 0; i < 64; ++i) transfers.push_back(pair.peer.write(from, to));
+  pair.peer.close(nanoseconds::max());
+  for (Transfer& each : transfers) EXPECT_TRUE(each.wait(kPatience).ok()) << each.status().to_string();
+}
+
+TEST(EngineMisuseAlone, OneRequestAtATimeIsEnoughForOneSidedWrites) {
+  EnginePair pair;
+  EngineConfig config = config_for({"tcp", "tcp"});
+  config.tcp.send_depth = 1;
+  pair.start(config, config);
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  EXPECT_EQ(pair.peer.explain().find("staged"), std::string::npos) << pair.peer.explain();
+  auto [memory, to] = pair.target("slot", 4096);
+  const Memory from = pair.buffer(*pair.client, 4096, 9);
+  ASSERT_TRUE(pair.peer.write(from, to).wait(kPatience).ok());
+  EXPECT_EQ(pair.peer.explain().find("staged"), std::string::npos) << pair.peer.explain();
+}
+
 TEST(EngineMisuseAlone, SettingsOutOfRange) {
   using std::chrono::microseconds;
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
@@ -70,6 +96,7 @@ TEST(EngineMisuseAlone, SettingsOutOfRange) {
       {"name", [](EngineConfig& c) { c.name = std::string(256, 'n'); }},
       {"transport", [](EngineConfig& c) { c.transport = ""; }},
       {"transport", [](EngineConfig& c) { c.transport = "TCP"; }},
+      {"tcp.host", [](EngineConfig& c) { c.tcp.host = "gpu7"; }},
       {"transport", [](EngineConfig& c) { c.transport = "verbs:"; }},
       {"progress", [](EngineConfig& c) { c.progress = static_cast<Progress>(3); }},
       {"spin", [](EngineConfig& c) { c.spin = microseconds(-1); }},

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace fairlead::datapath {
 namespace {
@@ -65,6 +68,22 @@ TEST_F(LookupsTest, SoManyAreUnderWayAndTheRestWait) {
   EXPECT_EQ(sent.size(), Lookups::kMost + 1);
   EXPECT_TRUE(requests[0]->finished.load());
   EXPECT_FALSE(requests[1]->finished.load());
+}
+
+// A peer that answers none, and an application that asks again whenever its patience has ended.
+TEST_F(LookupsTest, WhatNobodyWaitsForIsNotKeptWhereNothingIsAnswered) {
+  lookups.open(kSession);
+  std::vector<std::weak_ptr<LookupRequest>> given_up;
+  for (std::size_t i = 0; i < 5 * Lookups::kMost; ++i) {
+    const auto request = ask("x");
+    request->abandoned = true;
+    given_up.push_back(request);
+  }
+  const auto waits = ask("y");
+  EXPECT_EQ(sent.size(), Lookups::kMost);
+  EXPECT_EQ(std::ranges::count_if(given_up, [](const auto& each) { return !each.expired(); }),
+            static_cast<std::ptrdiff_t>(Lookups::kMost))
+      << "those that were asked, whose answers may come";
 }
 
 TEST_F(LookupsTest, OneThatNobodyWaitsForIsNotAsked) {

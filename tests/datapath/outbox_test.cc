@@ -479,6 +479,28 @@ TEST_F(OutboxTest, ADeadlineSaysHowFarItWent) {
   EXPECT_FALSE(outbox.stuck());
 }
 
+// A peer that refuses one part of a transfer and says nothing of the rest holds the caller's memory all the same.
+TEST_F(OutboxTest, WhatWasRefusedInPartIsStuckOnceItsTimeIsOver) {
+  TransferImpl &late = transfer(OpKind::kWrite, {2048}), &cancelled = transfer(OpKind::kWrite, {2048});
+  late.deadline = kNow;
+  for (TransferImpl* const t : {&late, &cancelled}) add(*t);
+  ASSERT_EQ(post().size(), 4u);
+  complete(1, Code::kProtectionError);
+  complete(3, Code::kProtectionError);
+  EXPECT_FALSE(outbox.stuck()) << "nobody waits for its memory yet";
+  outbox.end_early(cancelled, kNow - std::chrono::seconds(1));
+  EXPECT_EQ(outbox.stuck().value().since, kNow - std::chrono::seconds(1));
+  outbox.end_late(kNow);
+  EXPECT_TRUE(ended.empty());
+  complete(4);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].code, Code::kProtectionError) << "the first reason counts";
+  EXPECT_EQ(outbox.stuck().value().since, kNow);
+  complete(2);
+  EXPECT_EQ(ended.size(), 2u);
+  EXPECT_FALSE(outbox.stuck());
+}
+
 TEST_F(OutboxTest, TheOldestThatIsStuckIsTheOneToWaitFor) {
   TransferImpl* made[3];
   for (TransferImpl*& t : made) add(*(t = &transfer(OpKind::kWrite, {10})));

@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <numeric>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -137,6 +140,50 @@ TEST_F(RemoteCuda, WhatFailsLaterIsToldOnce) {
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
   ASSERT_EQ(add(x, x, x, 1024), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+TEST_F(RemoteCuda, WhatWasPassedOverForAFailureIsNoLossOfTheDevice) {
+  const CUdeviceptr x = memory(4096);
+  CUevent event = nullptr;
+  ASSERT_EQ(cuEventCreate(&event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(add(x, x, x, 1025), CUDA_SUCCESS);
+  ASSERT_EQ(cuEventRecord(event, nullptr), CUDA_SUCCESS);
+  EXPECT_NE(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventSynchronize(event), CUDA_ERROR_UNKNOWN) << "it did not come to pass";
+  EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_UNKNOWN);
+  ASSERT_EQ(add(x, x, x, 1024), CUDA_SUCCESS);
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+}
+
+TEST_F(RemoteCuda, ThreadsThatAskForTooMuchDoNotDisturbOthers) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([t] {
+      for (int round = 0; round < 200; ++round) {
+        CUdeviceptr address = 0;
+        if (t == 0) {
+          ASSERT_EQ(cuMemAlloc(&address, 4096), CUDA_SUCCESS) << "there is room for that";
+          ASSERT_EQ(cuMemFree(address), CUDA_SUCCESS);
+        } else {
+          ASSERT_EQ(cuMemAlloc(&address, 2 * kMemory), CUDA_ERROR_OUT_OF_MEMORY);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+TEST_F(RemoteCuda, AGapThatIsFilledIsNoPlaceForMore) {
+  const CUdeviceptr first = memory(1000), second = memory(8192);
+  ASSERT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  std::vector<std::pair<CUdeviceptr, std::size_t>> all{{second, 8192}};
+  for (const std::size_t bytes : {1024, 4096, 500, 1000, 256, 255}) all.emplace_back(memory(bytes), bytes);
+  std::ranges::sort(all);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_LT(all[i - 1].first + all[i - 1].second, all[i].first) << "the end of one is no other's begin";
+  }
 }
 
 TEST_F(RemoteCuda, AContextThatIsLostStaysSo) {

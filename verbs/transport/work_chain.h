@@ -91,8 +91,6 @@ class WorkChain {
   }
 
  private:
-  static constexpr std::uint64_t kMostGuarded = std::uint64_t{1} << 30;  // a fault within is taken for one of ours
-
   /// It goes inline: what keep_inline_what_is_there() guards reaches as far.
   void guard(const ibv_sge& segment) noexcept {
     inline_begin_ = std::min<std::uint64_t>(inline_begin_, segment.addr);

@@ -48,12 +48,17 @@ std::optional<Failure> ClientChannel::failure() const {
   return failure_;
 }
 
-Status ClientChannel::verdict(std::uint64_t sequence) const {
-  const std::lock_guard lock(lock_);
+const Failure* ClientChannel::passed_over(std::uint64_t sequence) const noexcept {
   const Failure* why = failure_ && failure_->sequence <= sequence ? &*failure_ : nullptr;
   for (const Gap& gap : gaps_) {
     if (gap.why.sequence <= sequence && sequence < gap.end) why = &gap.why;
   }
+  return why;
+}
+
+Status ClientChannel::verdict(std::uint64_t sequence) const {
+  const std::lock_guard lock(lock_);
+  const Failure* const why = passed_over(sequence);
   if (why == nullptr) return {};
   const std::string passed = why->sequence == sequence ? "" : fmt::format("command {} was not run, for ", sequence);
   return {Code::kAborted, passed + describe(*why, number_)};

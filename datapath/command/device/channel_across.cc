@@ -27,15 +27,17 @@ Result<std::uint64_t> Channel::copy_across(Handle to, std::uint64_t to_offset, s
     return Status(Code::kOutOfRange, fmt::format("a copy from device {} to device {}; the session has {}, from 0 on",
                                                  from_device, channel.device(), channel.session().device_count()));
   }
-  for (;;) {
+  for (std::uint64_t last = 0;;) {
     const std::uint64_t piece = std::min<std::uint64_t>(bytes, channel.limits().payload_bytes);
     const datapath::command::CopyAcrossBody body{to.bits, to_offset, from.bits, from_offset, piece, from_device};
     Result<std::uint64_t> sequence = channel.append({static_cast<std::uint16_t>(Opcode::kCopyAcross),
                                                      datapath::command::kMustKnow,
                                                      std::as_bytes(std::span(&body, 1)),
-                                                     {}});
+                                                     {}},
+                                                    last);
     bytes -= piece;
     if (!sequence || bytes == 0) return sequence;
+    last = *sequence;
     to_offset += piece;
     from_offset += piece;
   }

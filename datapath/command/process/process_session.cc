@@ -199,6 +199,10 @@ void ProcessSession::fail(Code code, std::string why) {
 
 void ProcessSession::take(std::vector<std::byte> message, TrafficClass traffic) {
   if (is_over()) return;
+  if (message.size() > kMostFrame) {
+    return fail(Code::kInvalidArgument, fmt::format("a message of {} bytes; the largest that a session says has {}",
+                                                    message.size(), kMostFrame));
+  }
   if (pid_ < 0) {
     if (const Status started = start(); !started.ok()) return fail(started.code(), started.message());
   }

@@ -1,8 +1,9 @@
-// Memory that the client places: the public face, and what is refused without asking.
+// Memory that the client places, and gives back: the public face, and what is refused without asking.
 #include <fmt/format.h>
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "datapath/command/client_session.h"
 
@@ -15,12 +16,23 @@ using datapath::command::Opcode;
 
 namespace {
 
-/// Where that allocation is, unless the command that was to place it has failed or was passed over.
-std::optional<datapath::command::ClientRange::Placed> find(const ClientChannel& channel, Handle handle) {
+using datapath::command::ClientRange;
+
+ClientRange::Fate fate_of(const ClientChannel& channel, const Mark& mark) {
+  const ClientChannel* const by = channel.session().channel(mark.channel);
+  if (by == nullptr || !by->verdict(mark.sequence).ok()) return ClientRange::Fate::kPassedOver;
+  const bool ran = by->is_settled(mark.sequence, Stage::kExecuted);
+  return ran ? ClientRange::Fate::kRan : ClientRange::Fate::kOpen;
+}
+
+/// Where that allocation is, unless the command that was to place it has failed or was passed over, or another has
+/// released it.
+std::optional<ClientRange::Placed> find(const ClientChannel& channel, Handle handle) {
   auto placed = channel.session().range().find({channel.device(), handle.bits});
   if (!placed) return placed;
-  const ClientChannel* const by = channel.session().channel(placed->by.channel);
-  if (by == nullptr || !by->verdict(placed->by.sequence).ok()) placed.reset();
+  const bool is_there = fate_of(channel, placed->by) != ClientRange::Fate::kPassedOver;
+  const bool stays = !placed->released || fate_of(channel, *placed->released) == ClientRange::Fate::kPassedOver;
+  if (!is_there || !stays) placed.reset();
   return placed;
 }
 
@@ -54,6 +66,20 @@ Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address,
                                                                {}});
   if (sequence) {
     of(channel_)->session().range().add({device(), handle.bits}, {address, bytes, {number(), *sequence}});
+  }
+  return sequence;
+}
+
+Result<std::uint64_t> Channel::release(Handle handle) {
+  if (!valid()) return no_channel();
+  const ClientChannel& channel = *of(channel_);
+  const datapath::command::ReleaseBody body{handle.bits};
+  const Result<std::uint64_t> sequence =
+      of(channel_)->append({static_cast<std::uint16_t>(Opcode::kRelease), 0, std::as_bytes(std::span(&body, 1)), {}});
+  if (sequence && channel.limits().range.bytes != 0) {
+    ClientRange& range = channel.session().range();
+    range.release({device(), handle.bits}, {number(), *sequence});
+    range.settle([&channel](const Mark& mark) { return fate_of(channel, mark); });
   }
   return sequence;
 }

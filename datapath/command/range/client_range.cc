@@ -21,6 +21,8 @@ std::uint64_t most_devices(const fairlead::command::SessionOptions& options) noe
   return std::max<std::size_t>(options.devices.size(), 1);
 }
 
+constexpr std::size_t kSettledAtOnce = 8;  // releases
+
 /// What devices round a range up to.
 constexpr std::uint64_t kRounding = std::uint64_t{2} << 20;
 
@@ -97,9 +99,30 @@ void ClientRange::add(const Name& name, const Placed& placed) {
   placed_.insert_or_assign(name, placed);
 }
 
-void ClientRange::remove(const Name& name) {
+void ClientRange::release(const Name& name, const fairlead::command::Mark& by) {
   const std::lock_guard lock(mutex_);
-  placed_.erase(name);
+  const auto found = placed_.find(name);
+  if (found == placed_.end() || found->second.released) return;
+  found->second.released = by;
+  releases_.emplace_back(name, by);
+}
+
+void ClientRange::settle(const std::function<Fate(const fairlead::command::Mark&)>& fate_of) {
+  const std::lock_guard lock(mutex_);
+  // More than come at a time; one whose channel stands still keeps no other.
+  for (std::size_t i = std::min(releases_.size(), kSettledAtOnce); i != 0; --i) {
+    auto [name, by] = releases_.front();
+    releases_.pop_front();
+    const Fate fate = fate_of(by);
+    if (fate == Fate::kOpen) {
+      releases_.emplace_back(name, by);
+      continue;
+    }
+    const auto found = placed_.find(name);
+    if (found == placed_.end() || !found->second.released) continue;  // the handle names other memory by now
+    if (fate == Fate::kRan) placed_.erase(found);
+    if (fate == Fate::kPassedOver) found->second.released.reset();
+  }
 }
 
 std::optional<ClientRange::Placed> ClientRange::find(const Name& name) const {

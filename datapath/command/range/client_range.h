@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "datapath/command/range/local_range.h"
@@ -34,6 +36,7 @@ class ClientRange {
   struct Placed {
     std::uint64_t address = 0, bytes = 0;
     fairlead::command::Mark by;
+    std::optional<fairlead::command::Mark> released{};  // by that command, which may be passed over
   };
   /// What a device's handle names.
   struct Name {
@@ -42,7 +45,11 @@ class ClientRange {
     bool operator==(const Name&) const = default;
   };
   void add(const Name& name, const Placed& placed);
-  void remove(const Name& name);
+  /// By that command. Where it is passed over the memory stays placed.
+  void release(const Name& name, const fairlead::command::Mark& by);
+  enum class Fate : std::uint8_t { kOpen, kRan, kPassedOver };
+  /// Forgets what was released by commands that ran; it looks at some of them.
+  void settle(const std::function<Fate(const fairlead::command::Mark&)>& fate_of);
   [[nodiscard]] std::optional<Placed> find(const Name& name) const;
 
  private:
@@ -54,6 +61,7 @@ class ClientRange {
   std::vector<LocalRange> local_;
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<Name, Placed, Hash> placed_;
+  std::deque<std::pair<Name, fairlead::command::Mark>> releases_;  // that have yet to run
 };
 
 }  // namespace fairlead::datapath::command

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "datapath/command/resume/points.h"
 
 namespace fairlead::datapath::command {
@@ -29,7 +30,7 @@ void Seeker::lose(Status why) {
   failed_ = Status();
   pause_ = kFirstPause;
   next_ = now_();
-  until_ = next_ + within_;
+  until_ = later(next_, within_);
 }
 
 Event Seeker::next_event(Clock::duration most) {
@@ -71,7 +72,7 @@ Status Seeker::dial() {
 
 /// It is tried again later.
 void Seeker::fail(Status why) {
-  if (proved_) until_ = now_() + within_;  // the service was there
+  if (proved_) until_ = later(now_(), within_);  // the service was there
   tried_.reset();
   asked_ = proved_ = false;
   early_.clear();

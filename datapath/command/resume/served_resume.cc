@@ -105,7 +105,8 @@ void ServedPeers::challenge(const Peer& peer, const ResumeBody& asked) {
 
 void ServedPeers::go_on(Resuming resuming, const MessageHeader& header, Bytes body) {
   ServedPeer* const session = kept_session(resuming.id, resuming.peer.principal());
-  const auto said = session != nullptr && is_message(header, MessageType::kProof)
+  const bool is_proof = is_message(header, MessageType::kProof) && header.count <= terms_.channels;
+  const auto said = session != nullptr && is_proof
                         ? read_points<HeardBody>(session->key(), resuming.attempt, header.count, body)
                         : std::nullopt;
   if (!said) {

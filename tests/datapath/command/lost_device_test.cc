@@ -21,6 +21,7 @@ struct Nature {
   bool late = false;                           // works by itself
   std::uint64_t complete = 0;                  // how far such a one is
   Outcome lost{};                              // such a one's context, by and by
+  Outcome reads{};                             // of what is copied out of it
   bool ends_at_work = false;                   // it writes what it copies out when it is destroyed, and not before
   std::vector<std::span<std::byte>> copies{};  // of such ones
 };
@@ -43,6 +44,7 @@ class Directed final : public fairlead::command::ExecutorAround {
   fairlead::command::Progress progress(std::uint32_t) override { return {nature_.complete, nature_.lost}; }
   Outcome copy_out(std::span<std::byte> to, fairlead::command::Handle from, std::uint64_t offset) override {
     if (ends_at_work_) nature_.copies.push_back(to);
+    if (!nature_.reads.ok()) return nature_.reads;
     return ExecutorAround::copy_out(to, from, offset);
   }
 
@@ -106,6 +108,22 @@ TEST_F(LostDevice, IsDueWhereAnotherFindsItLost) {
   run();
   ASSERT_TRUE(replies(0).failure);
   EXPECT_EQ(replies(0).failure->scope, Scope::kContext);
+}
+
+// No channel is of the device that a copy finds to be lost: it has no order of channels yet.
+TEST_F(LostDevice, IsFoundByACopyWhereNoChannelIsOfIt) {
+  nature_.reads = {fairlead::command::kIllegalAddress, Scope::kContext, "lost"};
+  ServerSession::Terms terms;
+  terms.devices = 0b111;
+  begin(terms);
+  session_->take(hello_message({}, HelloMore{}, HelloLast{}, HelloDevices{kAllDevices}), TrafficClass::kCommands);
+  ASSERT_TRUE(session_->is_welcome());
+  give(0, 1, {allocate(8, 64), record(Opcode::kCopyAcross, CopyAcrossBody{8, 0, 7, 0, 64, 2})});
+  give(1, 1, {allocate(9, 64)});
+  run();
+  ASSERT_TRUE(replies(0).failure);
+  EXPECT_EQ(replies(1).executed, 1u);
+  EXPECT_FALSE(replies(1).failure);
 }
 
 TEST_F(LostDevice, KeepsNoOthersImageFromComing) {

@@ -64,6 +64,17 @@ TEST(Turnstile, WhoAlwaysHasMoreIsNotPassedOver) {
   EXPECT_EQ(others.load(), 1) << "it is given what nobody else wants";
 }
 
+TEST(Turnstile, ATurnThatMayTakeForEverDoesNotOverrun) {
+  Turnstile turnstile(Sharing::kBestEffort, std::chrono::nanoseconds::max());
+  const Turnstile::Member one = turnstile.join(1), other = turnstile.join(1);
+  const Turnstile::Turn turn = turnstile.enter(one, kNever, {});
+  std::atomic<bool> stopping{true};
+  EXPECT_EQ(turnstile.enter(other, stopping, {}).number, 0u);
+  turnstile.leave(turn);
+  EXPECT_NE(turnstile.enter(other, kNever, {}).number, 0u);
+  EXPECT_EQ(turnstile.overruns(), 0u);
+}
+
 TEST(Turnstile, WhoHangsHoldsNobody) {
   Turnstile turnstile(Sharing::kBestEffort, milliseconds(5));
   const Turnstile::Member hangs = turnstile.join(1), lives = turnstile.join(1);

@@ -19,8 +19,6 @@
 namespace fairlead::soft::requester {
 namespace {
 
-constexpr std::size_t kMostGuarded = std::size_t{1} << 30;  // a fault within is taken for one of the payload
-
 /// What follows may be sent for the first time, and nothing but room holds it back.
 bool flows(Qp& qp) noexcept {
   const SendState& s = qp.send;

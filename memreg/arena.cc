@@ -15,6 +15,7 @@
 
 #include "base/system/mapping_budget.h"
 #include "base/system/numa.h"
+#include "base/system/shared_memory.h"
 #include "memreg/limits.h"
 
 namespace fairlead::memreg {
@@ -50,8 +51,7 @@ UniqueFd make_file(std::size_t size, PageKind kind) {
   if (is_huge(kind)) flags |= MFD_HUGETLB | (kind == PageKind::kHuge1G ? MFD_HUGE_1GB : MFD_HUGE_2MB);
   UniqueFd fd(::memfd_create("fairlead-arena", flags));
   if (!fd) return fd;
-  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+  if (!give_size(fd.get(), size) || ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     const int error = errno;
     fd.reset();
     errno = error;

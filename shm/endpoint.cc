@@ -48,6 +48,7 @@ ShmEndpoint::ShmEndpoint(ShmDevice& device, Listener listener)
 ShmEndpoint::~ShmEndpoint() { assert(shared_.paths.empty() && "a path outlives its endpoint"); }
 
 Result<std::unique_ptr<datapath::Path>> ShmEndpoint::open_path(const datapath::PathConfig& config) {
+  listener_.keep_name(shared_.place);
   return std::unique_ptr<datapath::Path>(std::make_unique<ShmPath>(shared_, config));
 }
 

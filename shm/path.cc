@@ -228,7 +228,12 @@ bool ShmPath::advance_ready() noexcept {
   if (!reason.empty()) {
     fail(Code::kDataLoss, fmt::format("{} sent {}", peer_name(), reason));
   } else if (in.gone || back.gone || (memory_.hung_up() && (!happened || --looks_left_ == 0))) {
-    fail(Code::kUnavailable, fmt::format("{} closed its end, or has ended", peer_name()));
+    fail(Code::kUnavailable,
+         memory_.is_denied()
+             ? fmt::format("the kernel lets us read the memory of {} no more: see kernel.yama.ptrace_scope, or set "
+                           "shm.pull to false",
+                           peer_name())
+             : fmt::format("{} closed its end, or has ended", peer_name()));
   } else {
     return announced || heard || happened;
   }

@@ -89,7 +89,9 @@ PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size
   if (!pulls_) return Copied::kNotOffered;
   copied_by_id_ = true;
   copies_.by_kernel.add(bytes);
-  return copy_by_id(to, from, bytes);
+  const Copied copied = copy_by_id(to, from, bytes);
+  denied_ = copied == Copied::kPeerGone && errno == EPERM;
+  return copied;
 }
 
 PeerMemory::Copied PeerMemory::copy_mapped(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {

@@ -61,6 +61,8 @@ class PeerMemory {
   [[nodiscard]] bool hung_up() const noexcept { return hung_up_; }
   /// Not empty: what the peer sent over the socket, for which it is not to be trusted; static.
   [[nodiscard]] std::string_view reason() const noexcept { return reason_; }
+  /// The last copy was refused by the kernel, which had allowed such copies when the two met.
+  [[nodiscard]] bool is_denied() const noexcept { return denied_; }
 
   /// Copies from the peer's address. kPeerGone: there is a reason(), or it has ended, or the kernel does not let us any
   /// more.
@@ -85,6 +87,7 @@ class PeerMemory {
   bool pulls_ = false;
   bool hung_up_ = false;
   std::string_view reason_;
+  bool denied_ = false;
   bool copied_by_id_ = false;
   const std::byte* next_ = nullptr;  // where the last mapped copy ended,
   std::uint64_t run_ = 0;            // how much went there without a break,

@@ -19,6 +19,14 @@ bool Acceptor::open(PrivateFd listening) noexcept {
   return watch_ && watch(listening_.get());
 }
 
+bool Acceptor::replace(PrivateFd listening) noexcept {
+  if (!watch(listening.get())) return false;
+  unwatch(listening_.get());
+  listening_ = std::move(listening);
+  paused_until_.reset();
+  return true;
+}
+
 bool Acceptor::watch(int fd) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;

@@ -18,6 +18,8 @@ class Acceptor {
   Acceptor() noexcept = default;
   /// False, and errno says why: they cannot be watched.
   [[nodiscard]] bool open(PrivateFd listening) noexcept;
+  /// The same with another that listens, for those who come from now on.
+  [[nodiscard]] bool replace(PrivateFd listening) noexcept;
 
   [[nodiscard]] int listening() const noexcept { return listening_.get(); }
   /// Readable while somebody has come, or said something; for poll and epoll.

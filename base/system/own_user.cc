@@ -56,7 +56,10 @@ ucred peer_of(int socket) noexcept {
 Status make_own_directory(const std::string& path) {
   struct stat info{};
   if ((::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || ::lstat(path.c_str(), &info) != 0) {
-    return {Code::kUnavailable, fmt::format("the directory {} cannot be made: {}", path, std::strerror(errno))};
+    return {Code::kUnavailable,
+            fmt::format("the directory {} cannot be made: {}; name another with FAIRLEAD_SOFT_DIRECTORY, and for "
+                        "shared memory shm.directory",
+                        path, std::strerror(errno))};
   }
   if (!S_ISDIR(info.st_mode)) {
     return {Code::kPermissionDenied, fmt::format("{} is no directory; remove or rename it", path)};
@@ -82,7 +85,7 @@ Result<std::string> meeting_directory() {
     if (status.ok()) return std::move(path);
     static std::atomic<bool> said{false};
     if (status.code() == Code::kPermissionDenied && !said.exchange(true)) {
-      log(LogLevel::kWarning, "softroce: " + status.message());
+      log(LogLevel::kWarning, "processes of this host do not meet as usual: " + status.message());
     }
     if (first.ok()) first = status;
   }

@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace fairlead {
@@ -18,17 +20,33 @@ constexpr unsigned kNoExecute = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3
 
 Status no_memory(std::string_view doing, std::size_t bytes) {
   return {Code::kResourceExhausted,
-          fmt::format("cannot {} {} bytes of shared memory: {}; raise `ulimit -n`, or the memory limit", doing, bytes,
-                      std::strerror(errno))};
+          fmt::format("cannot {} {} bytes of shared memory: {}; raise {}", doing, bytes, std::strerror(errno),
+                      errno == EFBIG ? "`ulimit -f`" : "`ulimit -n`, or the memory limit")};
+}
+
+/// Where memory is promised strictly, pages that are not there yet may never be, and a touch of them ends the process.
+bool is_strict() {
+  int mode = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> mode;
+  return mode == 2;
 }
 
 }  // namespace
+
+bool give_size(int file, std::size_t bytes) noexcept {
+  rlimit most{};
+  // The kernel would send SIGXFSZ, which ends the process.
+  if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) return errno = EFBIG, false;
+  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) return false;
+  static const bool strict = is_strict();
+  return !strict || ::fallocate(file, 0, 0, static_cast<off_t>(bytes)) == 0;
+}
 
 Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd descriptor(::memfd_create(name, kFlags | kNoExecute));
   if (!descriptor && errno == EINVAL) descriptor.reset(::memfd_create(name, kFlags));
-  if (!descriptor || ::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0 ||
+  if (!descriptor || !give_size(descriptor.get(), bytes) ||
       ::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return no_memory("make", bytes);
   }

@@ -1,7 +1,9 @@
 // Memory that processes share by a descriptor, which one of them makes and others look at before they map it.
 //
-// A mapping of it cannot fault, whatever other processes do: its size is sealed, and its pages are ordinary ones.
-// A child of fork() does not have it. Threads: a mapping belongs to whoever uses it.
+// A mapping of it does not fault: its size is sealed, and its pages are ordinary ones. But a process that has it may
+// punch holes, which are pages again at the next touch, as any are that are touched first: where the system has no
+// memory left it ends one of its processes. A child of fork() does not have it. Threads: a mapping belongs to whoever
+// uses it.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,9 @@ namespace fairlead {
 
 /// Of this many bytes, zero; they can become neither more nor fewer. `name` is for /proc. Errors: kResourceExhausted.
 [[nodiscard]] Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes);
+
+/// Gives a memfd its size. False, and errno says why, EFBIG too where RLIMIT_FSIZE is less.
+[[nodiscard]] bool give_size(int file, std::size_t bytes) noexcept;
 
 /// How many bytes another process's memory has, if a mapping of them cannot fault: it has `seals`, F_SEAL_SHRINK at
 /// least, and is not of reserved huge pages. Errors: kInvalidArgument.

@@ -121,8 +121,8 @@ CUresult RemoteDevice::answer(Lock& lock, Append append) {
   for (;;) {
     if (lost_ != CUDA_SUCCESS) return lost_;
     const fairlead::Result<std::uint64_t> sequence = append(answers_);
-    const CUresult result = sequence ? wait(lock, answers_, *sequence, *sequence)
-                                     : told(sequence.error(), answers_, ~std::uint64_t{0});
+    const CUresult result =
+        sequence ? wait(lock, answers_, *sequence, *sequence) : told(sequence.error(), answers_, ~std::uint64_t{0});
     if (result != kPassedOver) return result;
   }
 }

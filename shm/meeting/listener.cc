@@ -14,7 +14,9 @@
 #include <memory>
 #include <utility>
 
+#include "base/system/no_descriptor.h"
 #include "base/system/no_watch.h"
+#include "base/system/own_user.h"
 #include "base/system/unix_packets.h"
 
 namespace fairlead::shm {
@@ -58,18 +60,22 @@ void sweep(const Place& place) {
   }
 }
 
+Result<PrivateFd> Listener::take_name(const std::string& path) {
+  const std::string before = path + std::string(kUnnamed);
+  auto socket = listen_at(before);
+  if (!socket || std::rename(before.c_str(), path.c_str()) == 0) return socket;
+  const int error = errno;
+  ::unlink(before.c_str());
+  return {Code::kUnavailable, fmt::format("cannot name the socket {}: {}", path, std::strerror(error))};
+}
+
 Result<Listener> Listener::open(const Place& place, const Clock& clock) {
   Listener listener(clock);
   listener.number_ = random_number();
   const std::string path = socket_path(place.directory, listener.number_);
-  const std::string before = path + std::string(kUnnamed);
-  auto socket = listen_at(before);
+  auto socket = take_name(path);
   if (!socket) return socket.error();
   listener.owner_ = ::getpid();
-  if (std::rename(before.c_str(), path.c_str()) != 0) {
-    ::unlink(before.c_str());
-    return {Code::kUnavailable, fmt::format("cannot name the socket {}: {}", path, std::strerror(errno))};
-  }
   listener.path_ = path;
   if (!listener.acceptor_.open(std::move(*socket))) {
     return no_watch(fmt::format("the socket {}", path), errno);
@@ -90,6 +96,16 @@ Listener::~Listener() {
   if (!path_.empty() && owner_ == ::getpid()) ::unlink(path_.c_str());
 }
 
+void Listener::keep_name(const Place& place) noexcept {
+  if (owner_ != ::getpid() || ::access(path_.c_str(), F_OK) == 0 || errno != ENOENT) return;
+  const auto home = meeting_directory();  // which the place's may be in
+  const Status made = make_own_directory(place.directory);
+  auto socket = made.ok() ? take_name(path_) : Result<PrivateFd>(made);
+  if (socket && acceptor_.replace(std::move(*socket))) return;
+  log(LogLevel::kWarning, fmt::format("nobody can meet this process at {} any more, which was removed: {}", path_,
+                                      socket ? no_watch("it", errno).message() : socket.error().message()));
+}
+
 bool Listener::advance(const Claim& claim) noexcept {
   bool happened = accept_some();
   const Nanos now = clock_->now();
@@ -106,7 +122,8 @@ bool Listener::accept_some() noexcept {
   const Nanos now = clock_->now();
   for (int i = 0; i < kAcceptBatch; ++i) {
     std::optional<PrivateFd> socket = acceptor_.accept(now, [this](int error) {
-      log(LogLevel::kWarning, fmt::format("cannot accept at {}: {}; raise `ulimit -n`", path_, std::strerror(error)));
+      log(LogLevel::kWarning, fmt::format("cannot accept at {}: {}{}", path_, std::strerror(error),
+                                          is_descriptor_limit(error) ? "; raise `ulimit -n`, or fs.file-max" : ""));
     });
     if (!socket) return i != 0;
     auto process = peer_process(socket->get());

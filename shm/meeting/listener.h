@@ -52,6 +52,9 @@ class Listener {
   Listener& operator=(Listener&&) = delete;
 
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// Before somebody is told to come: the name may be gone with its directory, where the system sweeps what a user has
+  /// who is logged in no more. Then there is another socket of that name.
+  void keep_name(const Place& place) noexcept;
   /// Readable while advance() has something to do; for poll and epoll.
   [[nodiscard]] int wait_fd() const noexcept { return acceptor_.wait_fd(); }
   /// Accepts, reads greetings, drops those that are late or wrong. Returns whether anything happened.
@@ -70,6 +73,8 @@ class Listener {
   enum class Verdict : std::uint8_t { kWait, kClaimed, kRefused };
 
   explicit Listener(const Clock& clock) : clock_(&clock) {}
+
+  static Result<PrivateFd> take_name(const std::string& path);
 
   bool accept_some() noexcept;
   Verdict examine(Unknown& unknown, const Claim& claim) noexcept;

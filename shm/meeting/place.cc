@@ -81,8 +81,10 @@ Result<Place> find_place(const ShmConfig& config) {
     if (!cookie) return cookie.error();
     network = *cookie;
   }
-  const std::string all = fmt::format("{} {} {} {} {}", *booted, ::geteuid(), std::uint64_t{info.st_dev},
-                                      std::uint64_t{info.st_ino}, network);
+  // The system may sweep the user's own away, and whoever needs it next makes it again: it is the same place.
+  const std::uint64_t file = named ? info.st_ino : 0;
+  const std::string all =
+      fmt::format("{} {} {} {} {}", *booted, ::geteuid(), std::uint64_t{info.st_dev}, file, network);
   return Place{.directory = std::move(directory), .number = number_of(all)};
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system/no_descriptor.h"
 #include "base/system/own_user.h"
 
 namespace fairlead::shm {
@@ -34,6 +35,8 @@ Result<sockaddr_un> address_of(const std::string& path) {
   return address;
 }
 
+constexpr std::string_view kConnect = "connect to";
+
 PrivateFd new_socket() {
   return PrivateFd(UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
 }
@@ -41,21 +44,27 @@ PrivateFd new_socket() {
 Status failure(const std::string& path, std::string_view doing, int error) {
   switch (error) {
     case ENOENT:
+      if (doing != kConnect) break;
+      [[fallthrough]];
     case ECONNREFUSED:
       return {Code::kNotFound, fmt::format("nobody is at {}: the peer has ended", path)};
     case EAGAIN:
       return {Code::kUnavailable, fmt::format("too many wait at {} to be accepted", path)};
     case EMFILE:
     case ENFILE:
-      return {Code::kResourceExhausted,
-              fmt::format("cannot {} {}: {}; raise `ulimit -n`", doing, path, std::strerror(error))};
+      return no_descriptor(fmt::format("the socket {}", path), error);
     case EACCES:
     case EPERM:
     case ENOTDIR:
       return {Code::kPermissionDenied, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
+    case ENOSPC:
+    case EROFS:
+      return {Code::kResourceExhausted, fmt::format("cannot {} {}: {}; name another directory by shm.directory", doing,
+                                                    path, std::strerror(error))};
     default:
-      return {Code::kResourceExhausted, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
+      break;
   }
+  return {Code::kResourceExhausted, fmt::format("cannot {} {}: {}", doing, path, std::strerror(error))};
 }
 
 }  // namespace
@@ -87,7 +96,7 @@ Result<PrivateFd> dial(const std::string& path) {
   PrivateFd socket = new_socket();
   if (!socket) return failure(path, "open a socket for", errno);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) == 0) return socket;
-  return failure(path, "connect to", errno);
+  return failure(path, kConnect, errno);
 }
 
 Result<PrivateFd> listen_at(const std::string& path) {

@@ -138,6 +138,20 @@ TEST_F(ShmListener, ItsNameGoesWithItAndNotWithAForkedChild) {
   EXPECT_EQ(directory_.entries(), 0u);
 }
 
+// As a system does that sweeps what a user has who is logged in no more.
+TEST_F(ShmListener, ItsNameComesBackWhereItWasRemoved) {
+  listener_->keep_name(place_);
+  EXPECT_TRUE(come());
+  std::filesystem::remove_all(directory_.path());
+  EXPECT_FALSE(dial(name_));
+  listener_->keep_name(place_);
+  const PrivateFd socket = come();
+  greet(socket, token_);
+  advance();
+  advance();
+  EXPECT_EQ(guests_.size(), 1u);
+}
+
 TEST_F(ShmListener, TheNameOfOneWhoWasKilledIsSweptAndThoseOfTheLivingStay) {
   EXPECT_EQ(in_child([this] {
               auto lost = Listener::open(place_, clock_);

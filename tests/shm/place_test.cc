@@ -35,6 +35,18 @@ TEST(ShmPlace, ARelativeDirectoryIsMeantFromWhereItWasNamed) {
   EXPECT_EQ(place->directory, directory.path());
 }
 
+TEST(ShmPlace, AnUnnamedDirectoryThatWasSweptIsTheSamePlaceAgain) {
+  const OwnDirectory directory;
+  ::setenv("FAIRLEAD_SOFT_DIRECTORY", directory.path().c_str(), 1);
+  const auto first = find_place({});
+  std::filesystem::remove_all(directory.path() + "/shm");
+  std::filesystem::create_directory(directory.path() + "/another");  // which has the first one's number now
+  const auto again = find_place({});
+  ::unsetenv("FAIRLEAD_SOFT_DIRECTORY");
+  ASSERT_TRUE(first && again);
+  EXPECT_EQ(first->name(), again->name());
+}
+
 TEST(ShmPlace, AnUnnamedDirectoryIsTheUsersAndClosed) {
   const auto place = find_place({});
   ASSERT_TRUE(place) << place.error().to_string();

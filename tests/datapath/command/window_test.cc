@@ -172,7 +172,8 @@ TEST_F(CommandWindow, RecordsOfAGraphAreSent) {
   tell(2, 0, fill.size());
   run();
   EXPECT_TRUE(session_->is_over());
-  EXPECT_THAT(refusal().message(), HasSubstr("the records of the graph of command 2 of channel 0 are placed, not sent"));
+  EXPECT_THAT(refusal().message(),
+              HasSubstr("the records of the graph of command 2 of channel 0 are placed, not sent"));
 }
 
 }  // namespace

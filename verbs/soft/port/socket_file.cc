@@ -8,18 +8,21 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "base/unique_fd.h"
 
 namespace fairlead::soft {
 namespace {
 
-bool somebody_listens(const std::string& path) {
+/// Nothing: that cannot be told, and errno says why.
+std::optional<bool> somebody_listens(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   for (const int type : {SOCK_SEQPACKET, SOCK_STREAM}) {  // memif's, vhost-user's
     const UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return std::nullopt;
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return true;
     if (errno != ECONNREFUSED && errno != EPROTOTYPE) return true;
   }
@@ -48,7 +51,11 @@ std::string refuse_socket_file(const std::string& path, SocketUse use) {
     }
     return {};
   }
-  if (there && somebody_listens(path)) {
+  const std::optional<bool> listens = there ? somebody_listens(path) : false;
+  if (!listens) {
+    return "whether a process listens at " + path + " cannot be told (" + std::strerror(errno) + "); raise `ulimit -n`";
+  }
+  if (*listens) {
     return "the socket " + path + " is another process's; name another, or be the end that connects to it";
   }
   if (there) return "the socket " + path + " was left behind by a process that was killed; remove it: rm " + path;

@@ -74,7 +74,8 @@ class ClientChannelTest : public testing::Test {
   ClientChannel* channel_ = nullptr;
 };
 
-// Of a copy in pieces some are passed over for a failure, from which another thread recovers before the rest is appended.
+// Of a copy in pieces some are passed over for a failure, from which another thread recovers before the rest is
+// appended.
 TEST_F(ClientChannelTest, WhatIsBehindAPieceThatDidNotRunIsNotAppended) {
   for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) ASSERT_EQ(append().value(), sequence);
   channel_->flush();

@@ -478,6 +478,40 @@ TEST(LocalPort, AnotherUserIsNotLetIn) {
   std::filesystem::remove(theirs);
 }
 
+// As a system does that sweeps what a user has who is logged in no more.
+TEST(LocalPort, ItsNameComesBackWhereItWasRemoved) {
+  Port a, b;
+  const std::string name = meeting_of(meeting_place().value(), Party{a.address});
+  ASSERT_TRUE(std::filesystem::remove(name));
+  a.look(1100);
+  ASSERT_TRUE(std::filesystem::is_socket(name));
+  b.send(a);
+  EXPECT_EQ(b.by_memory(), 1U);
+  EXPECT_EQ(a.await(b), 0U);
+}
+
+// Else it would be dialed, and what is sent to it lost, again and again.
+TEST(LocalPort, WhoHasMetAsManyAsItMayIsReachedBySockets) {
+  Port a;
+  const std::string name = meeting_of(meeting_place().value(), Party{a.address});
+  std::vector<std::unique_ptr<Port>> met;
+  for (int i = 0; i < 64; ++i) {
+    Port& one = *met.emplace_back(std::make_unique<Port>());
+    one.send(a);
+    ASSERT_EQ(a.await(one), 0U);
+    ASSERT_EQ(one.by_memory(), 1U);
+  }
+  a.look(2);
+  EXPECT_FALSE(std::filesystem::exists(name));
+  Port last;
+  last.send(a);
+  EXPECT_EQ(a.await(last), 0U);
+  EXPECT_EQ(last.by_memory(), 0U);
+  met.pop_back();
+  a.look(1200);
+  EXPECT_TRUE(std::filesystem::is_socket(name)) << "there is room again";
+}
+
 TEST(LocalPort, ItsNameIsGoneWithIt) {
   std::string name;
   {

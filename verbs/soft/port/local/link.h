@@ -90,7 +90,7 @@ class Link {
   /// After a burst of them: lets the other end know if it sleeps.
   void flush() noexcept;
   [[nodiscard]] bool has_backlog() const noexcept {
-    return !ways_[kOthers].backlog.empty() || !ways_[kUrgent].backlog.empty();
+    return !ways_[kOthers].backlog.empty() || !ways_[kUrgent].backlog.empty() || owes_wake_;
   }
   /// How long to leave a full ring alone: longer each time that it was still full.
   [[nodiscard]] Nanos look_again_in() const noexcept { return look_again_in_; }
@@ -163,7 +163,8 @@ class Link {
   bool failed_ = false;     // a copy did
   Nanos next_meeting_ = 0;  // with the other end's memory; ~0: it is met, or not to be met
   bool up_ = true;
-  bool pushed_ = false;  // since the last flush
+  bool pushed_ = false;     // since the last flush
+  bool owes_wake_ = false;  // the system was short of memory
   Nanos look_again_in_ = kLookAgain;
 };
 

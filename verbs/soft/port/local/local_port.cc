@@ -32,7 +32,7 @@ constexpr Nanos kTendEvery = 100 * kMicrosecond;
 // Until the next try where nobody is, and where somebody is who does not answer.
 constexpr Nanos kFirstPatience = 10 * kMillisecond, kMostPatience = 1 * kSecond;
 constexpr Nanos kAnswerTime = 100 * kMillisecond, kMostAnswerPatience = 10 * kSecond;
-constexpr Nanos kWithoutDescriptors = 100 * kMillisecond;
+constexpr Nanos kNameEvery = 1 * kSecond, kWithoutName = 100 * kMillisecond;
 
 // Datagrams and QP1 are for whoever has the address; all else is for one queue pair of a peer.
 bool crosses_memory(std::byte opcode) noexcept {
@@ -69,11 +69,36 @@ Status LocalPort::listen() {
   place_ = std::move(*place);
   name_ = meeting_of(place_, self_);
   events_ = PrivateFd(UniqueFd(::epoll_create1(EPOLL_CLOEXEC)));
+  if (!events_ || (inner_->wait_fd() >= 0 && !watch(inner_->wait_fd()))) return no_watch("its sockets", errno);
+  return take_name();
+}
+
+Status LocalPort::take_name() {
   auto listener = listen_at(name_);
   if (!listener) return listener.error();
+  if (!watch(listener->get())) return no_watch("its sockets", errno);
   listener_ = std::move(*listener);
-  if (events_ && watch(listener_.get()) && (inner_->wait_fd() < 0 || watch(inner_->wait_fd()))) return {};
-  return no_watch("its sockets", errno);
+  return {};
+}
+
+/// Who dials is to find somebody who takes him, or nobody: then his packets go by sockets, and are not lost.
+void LocalPort::leave_name(std::string_view why) noexcept {
+  if (!listener_) return;
+  ::unlink(name_.c_str());
+  listener_.reset();
+  look_at_name_ = now_ + kWithoutName;
+  log(LogLevel::kInfo,
+      fmt::format("softroce at {} meets no further device in memory, but by sockets: {}", to_string(self_.gid), why));
+}
+
+/// The name may be gone with its directory: where the system sweeps what a user has who is logged in no more.
+void LocalPort::keep_name() noexcept {
+  look_at_name_ = now_ + kNameEvery;
+  const NoCancellation whole;
+  if (links_.size() >= kMostLinks) return;
+  if (listener_ && (::access(name_.c_str(), F_OK) == 0 || errno != ENOENT)) return;
+  const auto place = meeting_place();
+  if (!place || *place != place_ || !take_name().ok()) look_at_name_ = now_ + kWithoutName;
 }
 
 bool LocalPort::watch(int fd) noexcept {
@@ -283,7 +308,7 @@ Nanos LocalPort::next_event() const noexcept {
   for (const auto& link : links_) {
     if (link->up() && link->has_backlog()) consider(now_ + link->look_again_in());
   }
-  if (listen_again_ != 0) consider(listen_again_);
+  if (!listener_ && links_.size() < kMostLinks) consider(look_at_name_);
   return next;
 }
 
@@ -298,14 +323,15 @@ void LocalPort::tend() noexcept {
     if ((!news || link->listen()) && !link->answered() && now_ >= link->since + kAnswerTime) link->give_up();
   }
   drop_ended();
-  if (news || listen_again_ != 0) accept();
+  if (news) accept();
   if (!strangers_.empty()) hear_strangers();
+  if (links_.size() >= kMostLinks) leave_name(fmt::format("it has met {}, the limit", kMostLinks));
+  if (now_ >= look_at_name_) keep_name();
 }
 
 void LocalPort::accept() noexcept {
-  if (now_ < listen_again_) return;
+  if (!listener_) return;
   const NoCancellation whole;
-  if (std::exchange(listen_again_, 0) != 0 && !watch(listener_.get())) listen_again_ = now_ + kWithoutDescriptors;
   bool more = true;
   errno = 0;
   for (std::size_t i = 0; i < kMostStrangers && more; ++i) {
@@ -315,9 +341,7 @@ void LocalPort::accept() noexcept {
     strangers_.push_back({std::move(socket), now_ + kGreetingTime});
   }
   if (more || errno == EAGAIN) return;
-  // Who waits there stays, and would wake us again and again.
-  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
-  listen_again_ = now_ + kWithoutDescriptors;
+  leave_name(fmt::format("it cannot accept one: {}", std::strerror(errno)));
 }
 
 void LocalPort::hear_strangers() noexcept {

@@ -74,6 +74,9 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   [[nodiscard]] bool open() const noexcept override { return !links_.empty() && !sockets_busy_; }
   std::size_t rx_urgent(std::span<RxPacket> packets, Nanos now) noexcept override;
   [[nodiscard]] Status listen();
+  [[nodiscard]] Status take_name();
+  void leave_name(std::string_view why) noexcept;
+  void keep_name() noexcept;
   [[nodiscard]] bool watch(int fd) noexcept;
   [[nodiscard]] bool is_mine() const noexcept { return fork_mark_.is_mine(); }
   [[nodiscard]] bool has_destination(const Route& route, bool makes) noexcept;
@@ -96,8 +99,8 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   const LocalOptions options_;
   const ForkMark fork_mark_;
   std::string place_, name_;
-  PrivateFd events_;  // epoll
-  PrivateFd listener_;
+  PrivateFd events_;                 // epoll
+  PrivateFd listener_;               // none: nobody else is to be met
   std::vector<Stranger> strangers_;  // who have not said yet who they are; the oldest first
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<std::unique_ptr<Destination>> destinations_;
@@ -107,7 +110,7 @@ class LocalPort final : public PortDecorator, private References, private Urgent
   bool inner_has_more_ = false;
   bool sockets_busy_ = false;  // there was something when they were looked at last
   Nanos next_inner_ = 0, next_tend_ = 0;
-  Nanos listen_again_ = 0;  // the listener is left alone until then: there are no descriptors
+  Nanos look_at_name_ = 0;  // whether somebody listens there, and should
   Nanos now_ = 0;
   std::uint64_t lost_ = 0;
   Counters* counters_ = nullptr;

@@ -109,6 +109,8 @@ class Producer {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return ring_->sleeps.load(std::memory_order_relaxed) != 0 && ring_->sleeps.exchange(0) != 0;
   }
+  /// It was not woken, and sleeps on.
+  void owe_wake() noexcept { ring_->sleeps.store(1); }
   [[nodiscard]] bool lied() const noexcept { return lied_; }
   /// Takes back what stands and `which` answers true for. How many references the consumer had not taken. One that says
   /// to have taken more than it has is believed: what it then copies too late is its own loss.

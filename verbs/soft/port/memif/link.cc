@@ -33,6 +33,7 @@ constexpr Nanos kDialEvery = 100 * kMillisecond;
 constexpr Nanos kLongestHandshake = 1 * kSecond;
 constexpr Nanos kLongestUngreeted = 60 * kSecond;
 constexpr Nanos kSteady = 1 * kSecond;  // a link that was up so long is news when it ends, whatever was said before
+constexpr Nanos kWithoutDescriptors = 100 * kMillisecond;
 constexpr Nanos kLookAgain = 2 * kMillisecond;  // whoever sleeps on the link asks what has become of it
 constexpr std::size_t kMessagesAtOnce = 16;
 
@@ -171,7 +172,15 @@ void Link::accept() noexcept {
   // Who is still talking keeps others waiting, as long as it may. Anybody can connect, again and again.
   for (int i = 0; i < kBacklog && !talking(); ++i) {
     PrivateFd socket(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    if (!socket && errno != EAGAIN && errno != EWOULDBLOCK) {  // who waits there tells nobody so again
+      if (!std::exchange(said_no_descriptor_, true)) {
+        log(LogLevel::kWarning,
+            fmt::format("memif {} cannot accept: {}; raise `ulimit -n`", settings_.socket, std::strerror(errno)));
+      }
+      return ring_in(kWithoutDescriptors);
+    }
     if (!socket) return;
+    said_no_descriptor_ = false;
     if (!peer_) {
       meet(std::move(socket));
       continue;
@@ -198,7 +207,7 @@ void Link::meet(PrivateFd socket) noexcept {
   peer_ = std::move(socket);
   heard_ = false;
   if (const std::string why = refuse_user(peer_.get()); !why.empty()) return part(why, true, true);
-  if (!watch(peer_.get(), EPOLLIN | EPOLLRDHUP)) return part("no descriptor is left for it", true, true);
+  if (!watch(peer_.get(), EPOLLIN | EPOLLRDHUP)) return part(no_watch("it", errno).message(), true, true);
   ++generation_;
   handshake_ = Handshake::of(settings_.role, settings_.wire);
   ring_in(kLongestHandshake);
@@ -236,7 +245,7 @@ void Link::converse() noexcept {
     const Wire& made = *wire();
     if (!watch(made.wakes_us.get(), EPOLLIN | EPOLLET) ||
         (made.urgent && !watch(made.urgent->wakes_us.get(), EPOLLIN | EPOLLET)))
-      return part("its eventfd is none", true, true);
+      return part(no_watch("its eventfd", errno).message(), true, true);
     was_up_ = true;
     ring_in(kLookAgain);
   }

@@ -83,7 +83,8 @@ class Link {
   unsigned generation_ = 0;
   bool was_up_ = false;
   bool heard_ = false;  // of the peer
-  std::string said_;    // the last reason that was logged
+  bool said_no_descriptor_ = false;
+  std::string said_;  // the last reason that was logged
 };
 
 }  // namespace fairlead::soft::memif

@@ -66,7 +66,7 @@ CUresult RemoteDevice::told(const fairlead::Status& status, command::Channel& ch
   if (!failure) return kPassedOver;
   const auto result = static_cast<CUresult>(failure->result);
   if (failure->scope == command::Scope::kContext || !channel.recover().ok()) return lost_ = result;
-  return failure->sequence < own ? kPassedOver : result;
+  return own == 0 || own == failure->sequence ? result : kPassedOver;
 }
 
 CUstream_st* RemoteDevice::find(CUstream stream) {

@@ -76,7 +76,7 @@ class RemoteDevice {
   template <typename Append>
   CUresult answer(Lock& lock, Append append);
   CUresult wait(Lock& lock, fairlead::command::Channel channel, std::uint64_t sequence, std::uint64_t own = 0);
-  /// `own`: whose failure is asked for; where one before it was told of, it did not run for that. 0: any.
+  /// `own`: which command's failure is asked for; where the channel stands at another it did not run. 0: any.
   CUresult told(const fairlead::Status& status, fairlead::command::Channel& channel, std::uint64_t own = 0);
 
   std::mutex mutex_;

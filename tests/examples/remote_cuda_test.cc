@@ -166,7 +166,7 @@ TEST_F(RemoteCuda, ThreadsThatAskForTooMuchDoNotDisturbOthers) {
           ASSERT_EQ(cuMemAlloc(&address, 4096), CUDA_SUCCESS) << "there is room for that";
           ASSERT_EQ(cuMemFree(address), CUDA_SUCCESS);
         } else {
-          ASSERT_EQ(cuMemAlloc(&address, 2 * kMemory), CUDA_ERROR_OUT_OF_MEMORY);
+          ASSERT_EQ(cuMemAlloc(&address, kMemory + 4096), CUDA_ERROR_OUT_OF_MEMORY);
         }
       }
     });

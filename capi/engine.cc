@@ -138,10 +138,8 @@ fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns
     *peer = nullptr;
     return hand_over(
         [&]() -> Result<Peer> {
-          if (timeout_ns > 0) return engine->engine->accept(std::chrono::nanoseconds(timeout_ns));
-          auto accepted = engine->engine->accept();
-          if (!accepted) return Status(Code::kDeadlineExceeded, "no peer has connected");
-          return *std::move(accepted);
+          if (auto accepted = engine->engine->accept()) return *std::move(accepted);
+          return engine->engine->accept(std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0)));
         },
         peer);
   });

@@ -35,6 +35,7 @@ struct PushServer::Client {
   std::deque<std::pair<Transfer, std::uint64_t>> unread;  // answers on their way, with their bytes
   std::uint64_t unread_bytes = 0;
   std::optional<Transfer> notice;  // that the server is draining, on its way
+  bool dismissed = false;          // it was told to go, and is not heard any more
   bool came_late = false;          // when it was: it was refused as it came
 
   [[nodiscard]] bool reads_nothing() {

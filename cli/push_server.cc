@@ -51,7 +51,7 @@ PushServer::Client& PushServer::client_of(const Peer& peer) {
                                                   "file of --quotas",
                                                   peer.principal(), store_->quotas().of(peer.principal()).sessions)},
            Refused::kSessions);
-    client.peer.close();
+    dismiss(client);
   }
   if (draining_) {
     client.came_late = true;
@@ -127,14 +127,20 @@ void PushServer::on_closed(Client& client, const Status& status) {
   console_->line(line);
 }
 
+/// What it says from now on is not heard.
+void PushServer::dismiss(Client& client) {
+  client.dismissed = true;
+  client.peer.close();
+}
+
 void PushServer::on_message(Client& client, const Event& event) {
+  if (client.dismissed) return;
   // Answers can be a thousand times as long as the question, and wait here for a client that takes no events.
   if (client.reads_nothing()) return misbehaved(client, "a request without reading the answers before it");
   Result<PushMessage> message = decode(event.data);
   if (!message) {
     refuse(client, message.error(), Refused::kMisbehaved);
-    client.peer.close();
-    return;
+    return dismiss(client);
   }
   std::visit([&](auto& m) { handle(client, std::move(m)); }, *message);
 }
@@ -255,7 +261,7 @@ void PushServer::refuse(Client& client, Status status, Refused why) {
     --counters_->pushing;
   }
   send(client, Refusal{std::move(status)});
-  if (++client.refusals == kMaxRefusals) client.peer.close();
+  if (++client.refusals == kMaxRefusals) dismiss(client);
 }
 
 void PushServer::count_refusal(const Client& client, const Status& status, Refused why) {
@@ -265,7 +271,7 @@ void PushServer::count_refusal(const Client& client, const Status& status, Refus
 
 void PushServer::misbehaved(Client& client, std::string_view what) {
   refuse(client, Status(Code::kInvalidArgument, fmt::format("the client sent {}", what)), Refused::kMisbehaved);
-  client.peer.close();
+  dismiss(client);
 }
 
 }  // namespace fairlead::cli

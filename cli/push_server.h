@@ -115,6 +115,7 @@ class PushServer {
   void refuse(Client& client, Status status, Refused why);
   void count_refusal(const Client& client, const Status& status, Refused why);
   void misbehaved(Client& client, std::string_view what);
+  void dismiss(Client& client);
 
   ModelStore* store_;
   Console* console_;

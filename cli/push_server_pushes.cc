@@ -29,9 +29,10 @@ void PushServer::handle(Client& client, PushBegin message) {
   if (client.push != nullptr) return misbehaved(client, "a push within a push");
   client.files_to_skip = message.files;
   client.tensors_to_skip = message.tensors;
-  if (draining_) return refuse(client, ending(), Refused::kDraining);
-  if (Status status = check_model_name(message.model); !status.ok()) {
-    return refuse(client, status, Refused::kMisbehaved);
+  const Status wrong = draining_ ? Status() : check_model_name(message.model);
+  if (draining_ || !wrong.ok()) {
+    ++counters_->pushes_refused;
+    return draining_ ? refuse(client, ending(), Refused::kDraining) : refuse(client, wrong, Refused::kMisbehaved);
   }
   console_->line(fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors,
                              format_bytes(message.bytes)));
@@ -160,6 +161,7 @@ void PushServer::begin_receiving(Client& client) {
 }
 
 void PushServer::on_notification(Client& client, std::uint64_t index) {
+  if (client.dismissed) return;
   Push* const push = client.push.get();
   if (push == nullptr || push->phase != Push::Phase::kReceiving || index >= push->arrived.size()) {
     return misbehaved(client, fmt::format("a notification of tensor {}, which it is not pushing", index));
@@ -259,9 +261,9 @@ void PushServer::finish(Client& client) {
     result.failures.emplace_back(name, push->wrong[i]);
   }
   counters_->received_bytes += push->model->bytes;
-  counters_->tensors_verified += result.verified;
-  counters_->tensors_failed += result.failed;
   const bool checked = push->model->entries.empty() || push->model->entries.front().crc;
+  (checked ? counters_->tensors_verified : counters_->tensors_unchecked) += result.verified;
+  counters_->tensors_failed += result.failed;
   console_->line(fmt::format("{}: push of {}: {} tensors {}, {} failed, {} in {:.3f} s", client.who, push->begin.model,
                              result.verified, checked ? "verified" : "received without checksums", result.failed,
                              format_bytes(push->model->bytes), push->seconds));

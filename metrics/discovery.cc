@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -22,14 +23,29 @@ Status failed(const char* what, const std::string& path) {
           fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
 }
 
+constexpr std::size_t kRandom = 6;  // characters of a name
+constexpr std::string_view kBegin = "[{\"targets\": [\"", kProcess = "\", \"process\": \"";
+
+// What an operator wrote there stays, whatever it is called.
+bool is_ours(const std::string& name, int fd) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) ||
+      name.size() != kPrefix.size() + kRandom + kSuffix.size()) {
+    return false;
+  }
+  std::array<char, 4096> bytes;
+  const ssize_t got = ::pread(fd, bytes.data(), bytes.size(), 0);
+  const std::string_view text(bytes.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text.starts_with(kBegin) && text.find(kProcess) != std::string_view::npos;
+}
+
 // Of processes that have ended: nobody holds their locks.
 void remove_left_behind(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    if (!name.starts_with(kPrefix)) continue;
     const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    if (fd && is_ours(name, fd.get()) && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
   }
 }
 

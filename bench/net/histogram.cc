@@ -54,8 +54,10 @@ std::uint64_t Histogram::percentile(double percent) const noexcept {
   if (count_ == 0) return 0;
   if (percent <= 0) return min_;
   if (percent >= 100) return max_;
-  const double exact = percent / 100 * static_cast<double>(count_);
-  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(exact)));
+  // What is a whole number is one, though 99.9 is none in binary.
+  constexpr double kAlmost = 1 - 1e-12;
+  const double exact = percent * static_cast<double>(count_) / 100;
+  const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::ceil(exact * kAlmost)));
   std::uint64_t seen = 0;
   for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
     seen += counts_[bucket];

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/system/random64.h"
 #include "bench/base/file_output.h"
 
 namespace fairlead::cli {
@@ -36,6 +37,7 @@ extern "C" void remove_and_end(int signal) {
     }
   }
   static_cast<void>(::raise(signal));
+  if (::getpid() == 1) ::_exit(128 + signal);  // in a container: the system keeps its first process from ending so
 }
 
 // In front of those before it: a folder goes after its files.
@@ -117,7 +119,8 @@ Result<Output> Output::create(const std::string& path, bool folder) {
                   fmt::format("{} is {}, but the model has {}; name another", path, folder ? "a file" : "a directory",
                               folder ? "several files and needs a folder" : "one file"));
   }
-  const std::string temporary = fmt::format("{}.{}.partial", target, ::getpid());
+  // Not by the process, whose number another has in another container, or had before it was killed.
+  const std::string temporary = fmt::format("{}.{:016x}.partial", target, random64());
   if (folder) {
     if (::mkdir(temporary.c_str(), 0777) != 0) return file_error("create", temporary, errno);
     remove_on_signals(temporary);
@@ -127,9 +130,9 @@ Result<Output> Output::create(const std::string& path, bool folder) {
 
 Result<const Output::File*> Output::add(std::string_view name, std::string_view prefix, std::uint64_t bytes) {
   const std::string path = folder_ ? fmt::format("{}/{}", temporary_, name) : temporary_;
-  remove_on_signals(path);
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd) return file_error("create", path, errno);
+  remove_on_signals(path);
   files_.push_back(std::make_unique<File>(File{path, std::move(fd)}));
   const File& file = *files_.back();
   // Room now: a full disk under a mapping would be a SIGBUS later.

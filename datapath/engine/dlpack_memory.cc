@@ -1,10 +1,14 @@
 // Tensors that change owners between a framework and registered memory.
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <utility>
 
 #include "base/tensor_reach.h"
+#include "datapath/engine/handles.h"
+#include "datapath/region/regions.h"
 #include "fairlead/dlpack.h"
 
 namespace fairlead::inline v0 {
@@ -46,6 +50,19 @@ Result<TensorMemory> adopt_dlpack(Engine& engine, DLManagedTensor* tensor, Acces
 
 Result<DLManagedTensor*> share_dlpack(const Memory& memory, const TensorSpec& tensor) {
   if (!memory.valid()) return {Code::kInvalidArgument, "there is no memory to share: it is not valid"};
+  const datapath::RegionImpl& region = *datapath::region_of(memory);
+  if (region.range().is_cuda()) {
+    return {Code::kUnimplemented,
+            fmt::format("the memory at {} is a GPU's, which is not given as a tensor of the CPU's; "
+                        "its own framework has it, or copy it",
+                        fmt::ptr(memory.data()))};
+  }
+  if (allows(region.access(), Access::kLocalReadOnly)) {
+    return {Code::kPermissionDenied,
+            fmt::format("the memory at {} is read-only, which a DLManagedTensor cannot say; copy "
+                        "it to memory of allocate()",
+                        fmt::ptr(memory.data()))};
+  }
   if (Status fits = tensor.check(memory.size()); !fits.ok()) return fits;
   auto shared = std::make_unique<Shared>();
   shared->memory = memory;

@@ -24,6 +24,8 @@ Status working(const EngineImpl* impl) {
   return fine.ok() && impl->commons().stopped ? Status(Code::kUnavailable, "the engine was shut down") : fine;
 }
 /// The same where nobody asks why, as in calls that are made all the time.
+Status was_shut_down() { return {Code::kCancelled, "the engine was shut down"}; }
+
 bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->fork().inherited(); }
 
 Result<Peer> connect_with(EngineImpl* impl, std::string_view host_port) {
@@ -228,7 +230,7 @@ Result<Peer> Engine::accept(std::chrono::nanoseconds timeout) {
     if (auto session = std::static_pointer_cast<SessionImpl>(impl->sinks().take_accepted())) {
       return datapath::make_peer(std::move(session));
     }
-    if (impl->commons().stopped) return Status(Code::kCancelled, "the engine was shut down");
+    if (impl->commons().stopped) return was_shut_down();
   }
   return Status(Code::kDeadlineExceeded, "nobody connected in time");
 }
@@ -254,7 +256,7 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   if (take()) return result;
   if (timeout.count() <= 0) {
     impl->poll_once();
-    take();
+    if (!take() && impl->commons().stopped) result.second.status = was_shut_down();
     return result;
   }
   const auto deadline = datapath::deadline_after(timeout);
@@ -262,7 +264,7 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
   while (impl->wait_until(anything, deadline)) {
     if (take()) break;
     if (!impl->commons().stopped) continue;
-    result.second.status = Status(Code::kCancelled, "the engine was shut down");
+    result.second.status = was_shut_down();
     break;
   }
   return result;

@@ -21,7 +21,7 @@ struct EngineCommons {
 
   EngineConfig config;
   const std::uint64_t id = random_u64();  // no other engine has it
-  const std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
+  const std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>(config.principal);
   SessionRegister sessions{config};
   OpenDevices devices{*regions};
   Placement placement;

@@ -37,7 +37,6 @@ class LiveEngines {
     for (LiveEngine* engine : engines_) {
       engine->inherited_.store(true, std::memory_order_relaxed);
       engine->kept_ = engine->engine_.weak_from_this().lock();
-      engine->engine_.regions().inherit();
     }
     mutex_.unlock();
   }

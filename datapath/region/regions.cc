@@ -81,7 +81,7 @@ void RegisteredRange::withdraw(MemoryDomain& device) noexcept {
 
 Status Publication::introduce(MemoryDomain& device) {
   const std::size_t number = grants.size();  // changed by this thread alone
-  const bool cuda = region->range().is_cuda(), reached = region->range().reached(number);
+  const bool cuda = region->range().is_cuda(), reached = is_for_own && region->range().reached(number);
   Result<Grant> got = reached ? device.grant(memory) : Result<Grant>(Grant{});
   if (!got && !cuda) return got.error();
   if (!got || !reached) unreached_ |= std::uint64_t{1} << number;
@@ -167,6 +167,7 @@ Result<std::unique_ptr<Publication>> RegionTable::draft(std::string_view what, s
   publication->memory = part_of(region->range().memory(), bytes, read_only ? access | Access::kLocalReadOnly : access);
   publication->region = std::move(region);
   publication->audience = std::move(audience);
+  publication->is_for_own = is_among(own_, publication->audience);
   return publication;
 }
 

@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/system/fork_mark.h"
 #include "datapath/identity/capability.h"
 #include "datapath/region/devices.h"
 #include "datapath/region/domain_book.h"
@@ -131,6 +132,7 @@ struct Publication final : Devices::Entry {
   std::vector<std::string> audience;  // principals; empty: everybody
   std::vector<Grant> grants;          // by device; guarded by the table's mutex; of one that cannot reach it, zero
   Devices::Ticket ticket = 0;
+  bool is_for_own = true;  // who uses a device's own domain is among the audience; else that has no key for it
 
   explicit Publication(std::mutex& table) noexcept : table_(table) {}
   Status introduce(MemoryDomain& device) override;
@@ -150,8 +152,10 @@ struct Tenant {
 
 class RegionTable : public std::enable_shared_from_this<RegionTable> {
  public:
-  /// `random` makes the ids of publications, which nobody may guess.
-  explicit RegionTable(std::function<std::uint64_t()> random = random_u64) : random_(std::move(random)) {}
+  /// `own`: the engine's principal, whose sessions use the devices' own domains. `random` makes the ids of
+  /// publications, which nobody may guess.
+  explicit RegionTable(std::string own = {}, std::function<std::uint64_t()> random = random_u64)
+      : random_(std::move(random)), own_(std::move(own)) {}
 
   // --- any thread
   /// Registers memory with every open device. The caller keeps the bytes alive as long as the range.
@@ -205,9 +209,8 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
     return (said_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   }
 
-  /// In a forked child: from now on handles let go of nothing, since it is the parent's.
-  void inherit() noexcept { inherited_.store(true, std::memory_order_relaxed); }
-  [[nodiscard]] bool inherited() const noexcept { return inherited_.load(std::memory_order_relaxed); }
+  /// In a forked child, also where the engine had ended before: handles let go of nothing, since it is the parent's.
+  [[nodiscard]] bool inherited() const noexcept { return !fork_mark_.is_mine(); }
 
  private:
   using Published = std::map<std::string, std::unique_ptr<Publication>, std::less<>>;
@@ -234,7 +237,8 @@ class RegionTable : public std::enable_shared_from_this<RegionTable> {
   const std::function<std::uint64_t()> random_;
   static constexpr std::size_t kMostLanes = 64;
   std::array<std::atomic<DeviceStaging*>, kMostLanes> staging_{};
-  std::atomic<bool> inherited_{false};
+  const std::string own_;
+  const ForkMark fork_mark_;
   mutable std::atomic<std::uint64_t> said_{0};
   std::atomic<std::uint64_t> registered_bytes_{0};  // of ranges that have a handle
   std::atomic<std::uint64_t> cuda_bytes_{0};

@@ -25,6 +25,11 @@ class Code(enum.IntEnum):
     OUTCOME_UNKNOWN = 16
     INTERNAL = 17
 
+    @classmethod
+    def _missing_(cls, value):
+        """What a newer release says."""
+        return cls.INTERNAL if isinstance(value, int) else None
+
 
 class Error(Exception):
     """Something that Fairlead could not do. `code` says what kind, the text names object, value, limit and remedy."""

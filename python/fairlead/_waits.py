@@ -12,6 +12,7 @@ import asyncio
 import collections
 import os
 import threading
+import weakref
 
 from fairlead._errors import Code, Unavailable
 
@@ -24,7 +25,9 @@ class Waits:
 
     def __init__(self, queues):
         self._queues = queues
-        self._lock = threading.Lock()
+        # A signal's handler, or the collection of garbage, may end the engine in a thread that has it.
+        self._lock = threading.RLock()
+        _all.add(self)
         self._loops = {}  # loop: its own duplicate of the descriptor
         self._accepted = collections.deque()
         self._events = {}  # peer: its events, in order; who was served longest ago comes first
@@ -76,7 +79,10 @@ class Waits:
                 return True
             for number in self._queues.completed(4096):
                 self._wake(number)
-            while (peer := self._queues.accept()) is not None:
+            while not self._ended and (peer := self._news(self._queues.accept)) is not None:
+                if self._ended:
+                    gone.append(peer)
+                    break
                 self._accepted.append(peer)
                 self._wake(_ANY_PEER)
                 if len(self._accepted) > HELD:  # one that ended and that nobody took gives way, as it does in the engine
@@ -84,12 +90,23 @@ class Waits:
                     if ended is not None:
                         self._accepted.remove(ended)
                         gone.append(ended)
-            while self._held < HELD and (pair := self._queues.next_event()) is not None:
+            while not self._ended and self._held < HELD and (pair := self._news(self._queues.next_event)) is not None:
+                if self._ended:
+                    gone.append(pair)
+                    break
                 self._events.setdefault(pair[0], collections.deque()).append(pair[1])
                 self._held += 1
                 self._wake(pair[0])
                 self._wake(_ANY_EVENT)
             return self._held < HELD
+
+    @staticmethod
+    def _news(take):
+        """None: there is none, or the engine has ended."""
+        try:
+            return take()
+        except Unavailable:
+            return None
 
     def closed(self, peer):
         """Somebody took the last event of `peer`: whoever waits for another is to look, and hear that there is none."""
@@ -187,6 +204,15 @@ class Waits:
 
 
 _ANY_EVENT, _ANY_PEER = object(), object()
+_all = weakref.WeakSet()
+
+
+def _in_child():
+    for each in list(_all):
+        each._lock = threading.RLock()  # a thread of the parent's may have it
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _finish(future):

@@ -111,7 +111,7 @@ class _Talk:
 
     def _refused(self, fields):
         """The error that a message of type refusal stands for."""
-        return made_of(int(fields["code"]) or Code.INTERNAL, f"{self.peer.address}: {fields['message']}")
+        return made_of(int(fields["code"]), f"{self.peer.address}: {fields['message']}")
 
     def _refusal(self):
         """Of the messages that nobody has taken; None: there is none."""

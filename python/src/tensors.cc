@@ -67,7 +67,10 @@ Layout layout_of(std::span<const std::int64_t> shape, std::span<const std::int64
     expected *= shape[i];
     if (shape[i] > 1) (strides[i] < 0 ? layout.lowest : layout.end) += (shape[i] - 1) * strides[i];
   }
-  if (empty) layout.lowest = layout.end = 0;
+  if (empty) {
+    layout.lowest = layout.end = 0;
+    layout.contiguous = true;
+  }
   return layout;
 }
 

@@ -58,6 +58,17 @@ TEST(Histogram, PercentilesOfRandomValuesMatchSorting) {
   EXPECT_EQ(histogram.max(), values.back());
 }
 
+// 99.9 has no binary fraction: of a thousand values it is the 999th, and no outlier.
+TEST(Histogram, TheRankOfAPercentileIsExactWhereItIsWhole) {
+  for (std::uint64_t thousands = 1; thousands <= 10; ++thousands) {
+    Histogram histogram;
+    for (std::uint64_t i = 0; i < 999 * thousands; ++i) histogram.record(10);
+    for (std::uint64_t i = 0; i < thousands; ++i) histogram.record(1'000'000);
+    EXPECT_LE(histogram.percentile(99.9), 11U) << thousands;
+    EXPECT_GT(histogram.percentile(99.91), 900'000U) << thousands;
+  }
+}
+
 TEST(Histogram, ExtremesAndClear) {
   Histogram histogram;
   histogram.record(0);

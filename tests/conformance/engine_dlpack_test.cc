@@ -93,6 +93,18 @@ TEST_F(EngineDlpack, WhatIsRefusedStaysTheCallers) {
   EXPECT_EQ(refused([](DLTensor&) {}), Code::kUnavailable);
 }
 
+// A DLManagedTensor cannot say that it is not to be written to.
+TEST_F(EngineDlpack, ReadOnlyMemoryIsNotShared) {
+  const std::array<float, 8> storage{};
+  const auto bytes = std::as_bytes(std::span(storage));
+  const Result<Memory> memory = client->register_memory({const_cast<std::byte*>(bytes.data()), bytes.size()},
+                                                        Access::kRemoteRead | Access::kLocalReadOnly);
+  ASSERT_TRUE(memory) << memory.error().to_string();
+  const std::array<std::int64_t, 1> shape{8};
+  EXPECT_EQ(share_dlpack(*memory, *TensorSpec::contiguous(DType::kF32, shape, 0)).status().code(),
+            Code::kPermissionDenied);
+}
+
 TEST_F(EngineDlpack, SharedMemoryLivesUntilTheFrameworkLetsGo) {
   std::array<float, 8> storage{};
   bool released = false;

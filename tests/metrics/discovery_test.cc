@@ -82,6 +82,20 @@ TEST_F(DiscoveryTest, AFileSaysWhereAndGoesWithItsProcess) {
   EXPECT_EQ(files(), 0U);
 }
 
+TEST_F(DiscoveryTest, WhatItsProcessLeftIsRemovedAndNothingElse) {
+  fs::create_directory(folder_);
+  const auto write = [this](const char* name, const std::string& text) { std::ofstream(folder_ / name) << text; };
+  const std::string ours = R"([{"targets": ["127.0.0.1:1"], "labels": {"service": "serve", "process": "7"}}])";
+  write("fairlead-aB3dE6.json", ours);
+  write("fairlead-prod.json", ours);
+  write("fairlead-prod01.json", R"([{"targets": ["10.0.0.7:9471"], "labels": {"job": "fairlead"}}])");
+  const auto one = Discovery::announce(folder_, "127.0.0.1:1", "serve");
+  ASSERT_TRUE(one);
+  EXPECT_FALSE(fs::exists(folder_ / "fairlead-aB3dE6.json"));
+  EXPECT_TRUE(fs::exists(folder_ / "fairlead-prod.json"));
+  EXPECT_TRUE(fs::exists(folder_ / "fairlead-prod01.json"));
+}
+
 TEST_F(DiscoveryTest, AnyNameIsJson) {
   const auto one = Discovery::announce(folder_, "127.0.0.1:1", "train \"A\" \\ \n");
   ASSERT_TRUE(one);
@@ -100,7 +114,8 @@ TEST_F(DiscoveryTest, AFolderThatItMakesIsReadByAllWhateverTheUmask) {
 
 TEST_F(DiscoveryTest, WhatNobodyHoldsIsTakenAwayAndNothingElse) {
   fs::create_directories(folder_);
-  std::ofstream(folder_ / "fairlead-killed.json") << "[]";
+  std::ofstream(folder_ / "fairlead-killed.json")
+      << R"([{"targets": ["127.0.0.1:1"], "labels": {"service": "serve", "process": "7"}}])";
   std::ofstream(folder_ / "others.json") << "[]";
   std::ofstream(folder_ / "fairlead-notes.txt") << "";
   fs::create_symlink("others.json", folder_ / "fairlead-link.json");

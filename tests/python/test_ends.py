@@ -208,3 +208,25 @@ def test_the_interpreter_ends_with_awaits_in_flight(how):
                           text=True, timeout=MINUTE, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
     assert "Fatal" not in done.stderr and "Segmentation" not in done.stderr
+
+
+def test_what_polls_hears_that_the_engine_was_shut_down():
+    engine = fairlead.Engine(listen="127.0.0.1:0", transport="tcp")
+    assert engine.accept() is None
+    assert engine.next_event() is None
+    engine.shutdown()
+    with pytest.raises(fairlead.Error, match="shut down"):
+        engine.accept()
+    with pytest.raises(fairlead.Error, match="shut down"):
+        engine.next_event()
+
+
+def test_a_signals_handler_may_end_the_engine_of_a_loop_that_takes_from_it():
+    engine = fairlead.Engine(transport="tcp")
+    with engine._waits._lock:  # where the handler may have come
+        engine.shutdown()
+
+
+def test_what_a_newer_release_says_is_an_error_of_ours():
+    error = fairlead._errors.made_of(99, "10.0.0.7: no")
+    assert error.code == fairlead.Code.INTERNAL and "10.0.0.7" in str(error)

@@ -98,7 +98,7 @@ class SimHost final : public datapath::SessionHost,
   const EngineConfig config_;
   const datapath::Principals principals_;
   const std::shared_ptr<datapath::RegionTable> regions_ =
-      std::make_shared<datapath::RegionTable>([this] { return random(); });
+      std::make_shared<datapath::RegionTable>(config_.principal, [this] { return random(); });
   datapath::Figures figures_;
   datapath::EventQueues queues_;
   std::vector<datapath::OpenTransport> transports_;

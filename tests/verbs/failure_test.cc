@@ -210,6 +210,24 @@ TEST(Failure, CloseBeforeConnect) {
   EXPECT_TRUE(end.log.downs.empty());
 }
 
+// Between the offer of a path and its answer there is a round trip, in which the device may die.
+TEST(Failure, ADeviceThatDiesBeforeAPathIsConnectedIsNoCrash) {
+  for (const bool answered : {false, true}) {
+    FakeEnd end({}, small_config()), peer({}, small_config());
+    Path& path = end.add_path(PathRole::kActive);
+    const std::string theirs = peer.add_path(PathRole::kPassive).local_description();
+    end.verbs->raise(IBV_EVENT_DEVICE_FATAL);
+    EXPECT_FALSE(end.endpoint->arm());
+    drain(end);
+    if (answered) {
+      EXPECT_EQ(path.connect(theirs).code(), Code::kUnavailable);
+    }
+    path.close();
+    drain(end);
+    EXPECT_TRUE(path.drained());
+  }
+}
+
 TEST(Failure, APostThatTheDeviceRefusesEndsThePath) {
   FakePair pair({}, small_config());
   Writes writes(pair, 4);

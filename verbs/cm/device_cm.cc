@@ -190,14 +190,15 @@ std::optional<Place> place_toward(const Gid& remote) {
   DeviceCm* device = primary_device();
   if (device == nullptr) return std::nullopt;
   // From one's own address to an address of this host: the route would give the destination as the source.
-  if (is_local(remote)) return Place{device, kOwnGid};
+  const bool has_family = remote.is_ipv4() == device->gid(kOwnGid).is_ipv4();
+  if (is_local(remote) && has_family) return Place{device, kOwnGid};
   // A device with a wire of its own has its own routes, and an address that is none of the host's.
   if (!is_local(device->gid(kOwnGid))) return Place{device, kOwnGid};
   const auto source = source_toward(remote);
   if (!source) return nowhere(ENETUNREACH);
   const std::lock_guard lock(serving().mutex);
   const auto place = serving().find(*source);
-  return place ? place : nowhere(ENODEV);
+  return place ? place : nowhere(has_family ? ENODEV : EAFNOSUPPORT);
 }
 
 DeviceCm* primary_device() {

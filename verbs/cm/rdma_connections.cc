@@ -7,6 +7,7 @@
 #include "verbs/cm/ip_header.h"
 #include "verbs/cm/rdma_calls.h"
 #include "verbs/soft/domain/domain.h"
+#include "verbs/soft/port/interfaces.h"
 
 namespace fairlead::cm::api {
 namespace {
@@ -43,6 +44,16 @@ std::uint64_t service_of(const Id& id, std::uint16_t port) noexcept {
   return service_id(static_cast<std::uint16_t>(id.ps), port);
 }
 
+/// What both ends carry, as far as that is known here: a device of this host may be at an interface that takes less.
+ibv_mtu path_mtu(Id& id) {
+  ibv_mtu mtu = id.where.device->path_mtu(id.where.gid_index);
+  const Gid& remote = id.destination().address;
+  if (!is_local(remote)) return mtu;
+  const std::uint32_t theirs = soft::largest_path_mtu(soft::interface_of(remote).mtu, !remote.is_ipv4());
+  while (mtu > IBV_MTU_256 && 128U << mtu > theirs) mtu = static_cast<ibv_mtu>(mtu - 1);
+  return mtu;
+}
+
 Req make_req(Id& id, const rdma_conn_param& param) {
   Req req;
   req.service_id = service_of(id, id.destination().port);
@@ -55,7 +66,7 @@ Req make_req(Id& id, const rdma_conn_param& param) {
   req.retry_count = std::min(param.retry_count, kDefaultRetries);
   req.rnr_retry_count = std::min(param.rnr_retry_count, kDefaultRetries);
   req.srq = id.qp != nullptr ? id.qp->srq != nullptr : param.srq != 0;
-  req.path_mtu = static_cast<std::uint8_t>(id.where.device->path_mtu(id.where.gid_index));
+  req.path_mtu = static_cast<std::uint8_t>(path_mtu(id));
   std::random_device random;
   req.primary.flow_label = random() & 0xfffff;
   req.primary.traffic_class = id.type_of_service;

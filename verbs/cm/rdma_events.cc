@@ -16,14 +16,14 @@ void finish_connecting(Id& id, rdma_cm_event& event) {
   const bool ready = qp_to_ready(id) == 0;
   const int error = errno;
   const soft::DomainLock lock(id.where.device->domain());
-  if (ready) {
-    id.connection->establish();
+  // Another thread may be destroying the identifier, or the peer may have thought better of it.
+  if (ready && id.connection != nullptr && id.connection->establish()) {
     event.event = RDMA_CM_EVENT_ESTABLISHED;
-  } else {
-    id.connection->reject(RejectReason::kConsumer, {});
-    event.event = RDMA_CM_EVENT_CONNECT_ERROR;
-    event.status = -error;
+    return;
   }
+  if (!ready && id.connection != nullptr) id.connection->reject(RejectReason::kConsumer, {});
+  event.event = RDMA_CM_EVENT_CONNECT_ERROR;
+  event.status = ready ? -ECONNRESET : -error;
 }
 
 // A request's identifier lives in the channel of the listener, or in one of its own if the listener's is. Where there

@@ -49,7 +49,9 @@ int to_rtr(Id& id, const Agreement& agreed, ibv_qp_attr& attr) {
 
 int to_rts(Id& id, const Agreement& agreed, ibv_qp_attr& attr) {
   attr.sq_psn = agreed.active ? agreed.rep.starting_psn : agreed.req.starting_psn;
-  attr.timeout = agreed.req.primary.local_ack_timeout;
+  // From the wire 0 would be for ever: a peer that is gone would keep the queue pair.
+  const std::uint8_t asked = agreed.req.primary.local_ack_timeout;
+  attr.timeout = agreed.active || asked != 0 ? asked : kDefaultAckTimeout;
   attr.retry_cnt = agreed.req.retry_count;
   attr.rnr_retry = agreed.active ? agreed.rep.rnr_retry_count : agreed.req.rnr_retry_count;
   attr.max_rd_atomic = id.initiator_depth;
@@ -81,7 +83,8 @@ int move(Id& id, ibv_qp_state state) {
 int make_cq(Id& id, std::uint32_t length, ibv_cq*& cq, ibv_comp_channel*& channel) {
   channel = soft::api::create_comp_channel(id.verbs);
   if (channel == nullptr) return -1;
-  cq = soft::api::create_cq(id.verbs, static_cast<int>(std::max(1U, length)), &id, channel, 0);
+  rdma_cm_id* const context = &id;  // which is not where the Id begins; rdma_get_send_comp() compares it
+  cq = soft::api::create_cq(id.verbs, static_cast<int>(std::max(1U, length)), context, channel, 0);
   return cq != nullptr ? 0 : -1;
 }
 

@@ -66,6 +66,9 @@ Status Connection::connect(std::string_view peer) {
   if (state_ != State::kOpened) {
     return {Code::kInvalidArgument, fmt::format("{}: this path was connected or closed before", shared_.device)};
   }
+  if (!parts_.qp) {
+    return {Code::kUnavailable, fmt::format("{}: the device failed before this path was connected", shared_.device)};
+  }
   auto theirs = parse_path_description(peer);
   if (!theirs) return theirs.error();
   Status status = check_peer(*theirs);
@@ -130,7 +133,7 @@ void Connection::leave(State next) noexcept {
 
 void Connection::enter_error() noexcept {
   send_.stop();
-  if (!move_to_error(shared_.api, parts_.qp.get())) kill(Code::kAborted);
+  if (parts_.qp && !move_to_error(shared_.api, parts_.qp.get())) kill(Code::kAborted);
   left_at_ = shared_.clock.now();
   if (parts_.qp) shared_.leaving.push_back(this);  // once; capacity is reserved when a path is opened
   want_attention();

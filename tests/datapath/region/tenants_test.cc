@@ -94,6 +94,22 @@ TEST_F(Tenants, AreToldWhatIsForThemAndHaveKeysOfTheirOwn) {
   EXPECT_EQ(device.domains.size(), 2u);
 }
 
+// Sessions of the engine's own principal, here anonymous ones, use the device's own domain: what is for others has no
+// key there that they might guess.
+TEST_F(Tenants, ADevicesOwnDomainHasNoKeyForWhatIsForOthers) {
+  ASSERT_TRUE(publish("secret", {"alice"}).ok());
+  EXPECT_TRUE(device.granted.empty());
+  const Domain alices = domain_of("alice");
+  ASSERT_NE(alices.at, nullptr);
+  EXPECT_EQ(alices.at->granted.size(), 2U) << "hers, and what proves a path";
+  ASSERT_TRUE(publish("open").ok());
+  EXPECT_EQ(device.granted.size(), 1U);
+  ASSERT_TRUE(table->unpublish("secret"));
+  EXPECT_EQ(device.granted.size(), 1U);
+  ASSERT_TRUE(table->unpublish("open"));
+  EXPECT_TRUE(device.granted.empty());
+}
+
 TEST_F(Tenants, LoseWhatIsWithdrawn) {
   ASSERT_TRUE(publish("one").ok());
   const Domain trainer = domain_of("trainer");

@@ -44,6 +44,8 @@ TEST_F(RdmaApi, SynchronousEndpoints) {
     EXPECT_EQ(api::getaddrinfo(node.c_str(), "7006", &wanted, &found), 0);
     EXPECT_EQ(api::create_ep(&id, found, nullptr, &init), 0);
     api::freeaddrinfo(found);
+    EXPECT_EQ(id->send_cq->cq_context, id) << "rdma_get_send_comp() compares them";
+    EXPECT_EQ(id->recv_cq->cq_context, id);
     client_result = api::connect(id, nullptr);
     EXPECT_EQ(id->event->event, RDMA_CM_EVENT_ESTABLISHED);
     EXPECT_EQ(api::disconnect(id), 0);

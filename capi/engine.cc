@@ -139,7 +139,9 @@ fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns
     return hand_over(
         [&]() -> Result<Peer> {
           if (auto accepted = engine->engine->accept()) return *std::move(accepted);
-          return engine->engine->accept(std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0)));
+          Result<Peer> accepted = engine->engine->accept(std::chrono::nanoseconds(std::max<int64_t>(timeout_ns, 0)));
+          const bool polls = timeout_ns <= 0 && !accepted && accepted.error().code() == Code::kDeadlineExceeded;
+          return polls ? Status(Code::kDeadlineExceeded, "no peer has connected") : std::move(accepted);
         },
         peer);
   });

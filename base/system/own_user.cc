@@ -28,6 +28,8 @@ bool is_overflow(uid_t user) {
   return first != 0 || outside != 0 || count != ~std::uint32_t{0};
 }
 
+constexpr const char* kDirectory = "FAIRLEAD_SOFT_DIRECTORY";
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
@@ -74,8 +76,10 @@ Status make_own_directory(const std::string& path) {
                                                info.st_mode & 07777, path)};
 }
 
+bool is_usual_meeting_directory() { return environment(kDirectory).empty(); }
+
 Result<std::string> meeting_directory() {
-  if (std::string wanted = environment("FAIRLEAD_SOFT_DIRECTORY"); !wanted.empty()) {
+  if (std::string wanted = environment(kDirectory); !wanted.empty()) {
     if (const Status status = make_own_directory(wanted); !status.ok()) return status;
     return wanted;
   }

@@ -28,5 +28,7 @@ namespace fairlead {
 /// FAIRLEAD_SOFT_DIRECTORY names another. A name that another user has taken is logged and passed over. Errors as
 /// above.
 [[nodiscard]] Result<std::string> meeting_directory();
+/// Whether that is none that FAIRLEAD_SOFT_DIRECTORY names.
+[[nodiscard]] bool is_usual_meeting_directory();
 
 }  // namespace fairlead

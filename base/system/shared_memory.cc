@@ -25,10 +25,16 @@ Status no_memory(std::string_view doing, std::size_t bytes) {
 }
 
 /// Where memory is promised strictly, pages that are not there yet may never be, and a touch of them ends the process.
-bool is_strict() {
-  int mode = 0;
-  std::ifstream("/proc/sys/vm/overcommit_memory") >> mode;
-  return mode == 2;
+bool have_pages(int file, std::size_t bytes) {
+  static const bool strict = [] {
+    int mode = 0;
+    std::ifstream("/proc/sys/vm/overcommit_memory") >> mode;
+    return mode == 2;
+  }();
+  int result = 0;
+  while (strict && (result = ::fallocate(file, 0, 0, static_cast<off_t>(bytes))) != 0 && errno == EINTR) {
+  }
+  return result == 0;
 }
 
 }  // namespace
@@ -37,16 +43,14 @@ bool give_size(int file, std::size_t bytes) noexcept {
   rlimit most{};
   // The kernel would send SIGXFSZ, which ends the process.
   if (::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur) return errno = EFBIG, false;
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) return false;
-  static const bool strict = is_strict();
-  return !strict || ::fallocate(file, 0, 0, static_cast<off_t>(bytes)) == 0;
+  return ::ftruncate(file, static_cast<off_t>(bytes)) == 0;
 }
 
 Result<UniqueFd> make_shared_memory(const char* name, std::size_t bytes) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd descriptor(::memfd_create(name, kFlags | kNoExecute));
   if (!descriptor && errno == EINVAL) descriptor.reset(::memfd_create(name, kFlags));
-  if (!descriptor || !give_size(descriptor.get(), bytes) ||
+  if (!descriptor || !give_size(descriptor.get(), bytes) || !have_pages(descriptor.get(), bytes) ||
       ::fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return no_memory("make", bytes);
   }

@@ -101,7 +101,7 @@ Json::Object findings_of(const GainReport& report) {
           {"ratio", of_primary(&Ratio::ratio)},
           {"ratio_low", of_primary(&Ratio::low)},
           {"ratio_high", of_primary(&Ratio::high)},
-          {"confidence", of_primary(&Ratio::confidence)},
+          {"confidence", primary != nullptr ? primary->ratio.confidence : 0.0},
           {"verdict", verdict_word(report, primary != nullptr ? primary->verdict : Verdict::kInconclusive)},
           {"reason", analysis.reason},
           {"equal_terms", analysis.equal_terms},

@@ -99,7 +99,9 @@ std::uint64_t ServedPeer::untaken() {
 
 bool ServedPeer::may_copy(std::uint64_t bytes) {
   RateLimit& bandwidth = admission_.account().bandwidth;
-  return !bandwidth.is_limited() || bandwidth.take(bytes, now());
+  const bool may = !bandwidth.is_limited() || bandwidth.take(bytes, now());
+  bandwidth_is_used_up_ |= !may;
+  return may;
 }
 
 std::optional<std::int64_t> ServedPeer::copy_level() {
@@ -172,6 +174,7 @@ ServedPeer::Left ServedPeer::turn() {
   if (ended_.load(std::memory_order_relaxed)) return Left::kNothing;
   Clock::time_point time = now();
   look_again_ = time + kNewsLook;
+  bandwidth_is_used_up_ = false;
   bool more = false;
   std::uint32_t device = next_device(static_cast<std::uint32_t>(kMaxDevices) - 1);
   for (std::uint32_t left = session_->devices().all; left != 0; left &= left - 1) {
@@ -183,8 +186,8 @@ ServedPeer::Left ServedPeer::turn() {
                                                          : Left::kNothing;
 }
 
-bool ServedPeer::waits_for_time() {
-  return session_->is_pending() || (session_->is_held() && copy_level().value_or(1) <= 0);
+bool ServedPeer::waits_for_time() const noexcept {
+  return session_->is_pending() || (session_->is_held() && bandwidth_is_used_up_);
 }
 
 void ServedPeer::take(std::vector<News> all) {

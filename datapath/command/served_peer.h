@@ -61,7 +61,7 @@ class ServedPeer final : private Outlet {
   /// Without a thread: runs what can run.
   Left turn();
   /// What it had to leave can go on without a word of its client's: a device is at work, or bandwidth is used up.
-  [[nodiscard]] bool waits_for_time();
+  [[nodiscard]] bool waits_for_time() const noexcept;
   /// The peer has gone. A thread ends when the command that it runs does.
   void stop() noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }
@@ -121,6 +121,7 @@ class ServedPeer final : private Outlet {
   const TimeSource time_;
   std::optional<Window> window_;            // while there is a session
   bool asked_ = false;                      // for one
+  bool bandwidth_is_used_up_ = false;       // a copy heard so, in the last turn
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;
   std::uint64_t counted_waiting_ = 0;

@@ -303,7 +303,7 @@ void Lane::end_sleep() noexcept {
   eventfd_t value;
   const bool was_kicked = ::eventfd_read(kick_fd_.get(), &value) == 0;
   const bool others = sleepers_.fetch_sub(1) != 1;
-  if (was_kicked && others && submitted_.load() != nullptr) kick();
+  if (was_kicked && others && (submitted_.load() != nullptr || stopping_.load())) kick();
 }
 
 void Lane::stand_back() noexcept {

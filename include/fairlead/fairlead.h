@@ -370,7 +370,8 @@ typedef struct fairlead_peer_stats {
 /* Begins to connect, to "HOST:PORT" or several with commas between. Only a bad address fails here. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_connect(fairlead_engine* engine, const char* host_port,
                                                         fairlead_peer** peer);
-/* A peer that connected to us. FAIRLEAD_DEADLINE_EXCEEDED if none did in time; a timeout of 0 never blocks. Of those
+/* A peer that connected to us. FAIRLEAD_DEADLINE_EXCEEDED if none did in time; a timeout of 0 never blocks. With any
+ * timeout FAIRLEAD_INVALID_ARGUMENT: the engine does not listen, FAIRLEAD_UNAVAILABLE: it was shut down. Of those
  * that ended before anybody took them, 1,024 a lane are kept; older ones go, and what they sent with them unless the
  * application takes fairlead_engine_next_event. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns,

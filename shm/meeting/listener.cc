@@ -102,8 +102,10 @@ void Listener::keep_name(const Place& place) noexcept {
   const Status made = make_own_directory(place.directory);
   auto socket = made.ok() ? take_name(path_) : Result<PrivateFd>(made);
   if (socket && acceptor_.replace(std::move(*socket))) return;
-  log(LogLevel::kWarning, fmt::format("nobody can meet this process at {} any more, which was removed: {}", path_,
-                                      socket ? no_watch("it", errno).message() : socket.error().message()));
+  const std::string why = socket ? no_watch("it", errno).message() : socket.error().message();
+  if (socket) ::unlink(path_.c_str());  // nobody would be there
+  log(LogLevel::kWarning,
+      fmt::format("nobody can meet this process at {} any more, which was removed: {}", path_, why));
 }
 
 bool Listener::advance(const Claim& claim) noexcept {

@@ -81,10 +81,11 @@ Result<Place> find_place(const ShmConfig& config) {
     if (!cookie) return cookie.error();
     network = *cookie;
   }
-  // The system may sweep the user's own away, and whoever needs it next makes it again: it is the same place.
-  const std::uint64_t file = named ? info.st_ino : 0;
+  // The system may sweep the usual one away, and whoever needs it next makes it again: it is the same place.
+  const bool usual = !named && is_usual_meeting_directory();
+  const std::string which = usual ? directory : fmt::format("{}", std::uint64_t{info.st_ino});
   const std::string all =
-      fmt::format("{} {} {} {} {}", *booted, ::geteuid(), std::uint64_t{info.st_dev}, file, network);
+      fmt::format("{} {} {} {} {}", *booted, ::geteuid(), std::uint64_t{info.st_dev}, which, network);
   return Place{.directory = std::move(directory), .number = number_of(all)};
 }
 

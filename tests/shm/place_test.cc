@@ -35,16 +35,16 @@ TEST(ShmPlace, ARelativeDirectoryIsMeantFromWhereItWasNamed) {
   EXPECT_EQ(place->directory, directory.path());
 }
 
-TEST(ShmPlace, AnUnnamedDirectoryThatWasSweptIsTheSamePlaceAgain) {
-  const OwnDirectory directory;
-  ::setenv("FAIRLEAD_SOFT_DIRECTORY", directory.path().c_str(), 1);
-  const auto first = find_place({});
-  std::filesystem::remove_all(directory.path() + "/shm");
-  std::filesystem::create_directory(directory.path() + "/another");  // which has the first one's number now
-  const auto again = find_place({});
+TEST(ShmPlace, DirectoriesThatTheEnvironmentNamesAreDifferentPlaces) {
+  const OwnDirectory one, other;
+  ::setenv("FAIRLEAD_SOFT_DIRECTORY", one.path().c_str(), 1);
+  const auto first = find_place({}), again = find_place({});
+  ::setenv("FAIRLEAD_SOFT_DIRECTORY", other.path().c_str(), 1);
+  const auto second = find_place({});
   ::unsetenv("FAIRLEAD_SOFT_DIRECTORY");
-  ASSERT_TRUE(first && again);
+  ASSERT_TRUE(first && again && second);
   EXPECT_EQ(first->name(), again->name());
+  EXPECT_NE(first->name(), second->name());
 }
 
 TEST(ShmPlace, AnUnnamedDirectoryIsTheUsersAndClosed) {

@@ -49,7 +49,9 @@ ibv_mtu path_mtu(Id& id) {
   ibv_mtu mtu = id.where.device->path_mtu(id.where.gid_index);
   const Gid& remote = id.destination().address;
   if (!is_local(remote)) return mtu;
-  const std::uint32_t theirs = soft::largest_path_mtu(soft::interface_of(remote).mtu, !remote.is_ipv4());
+  const std::uint32_t interface = soft::interface_of(remote).mtu;
+  if (interface == 0) return mtu;  // it has the address by a route alone, or that cannot be seen
+  const std::uint32_t theirs = soft::largest_path_mtu(interface, !remote.is_ipv4());
   while (mtu > IBV_MTU_256 && 128U << mtu > theirs) mtu = static_cast<ibv_mtu>(mtu - 1);
   return mtu;
 }

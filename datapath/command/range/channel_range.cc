@@ -20,9 +20,10 @@ using datapath::command::ClientRange;
 
 ClientRange::Fate fate_of(const ClientChannel& channel, const Mark& mark) {
   const ClientChannel* const by = channel.session().channel(mark.channel);
+  // In this order: what fails is settled, too, and may be so between the two.
+  const bool settled = by != nullptr && by->is_settled(mark.sequence, Stage::kExecuted);
   if (by == nullptr || !by->verdict(mark.sequence).ok()) return ClientRange::Fate::kPassedOver;
-  const bool ran = by->is_settled(mark.sequence, Stage::kExecuted);
-  return ran ? ClientRange::Fate::kRan : ClientRange::Fate::kOpen;
+  return settled ? ClientRange::Fate::kRan : ClientRange::Fate::kOpen;
 }
 
 /// Where that allocation is, unless the command that was to place it has failed or was passed over, or another has

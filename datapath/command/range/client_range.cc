@@ -119,7 +119,10 @@ void ClientRange::settle(const std::function<Fate(const fairlead::command::Mark&
       continue;
     }
     const auto found = placed_.find(name);
-    if (found == placed_.end() || !found->second.released) continue;  // the handle names other memory by now
+    const bool is_its = found != placed_.end() && found->second.released &&
+                        found->second.released->channel == by.channel &&
+                        found->second.released->sequence == by.sequence;
+    if (!is_its) continue;  // the handle names other memory by now
     if (fate == Fate::kRan) placed_.erase(found);
     if (fate == Fate::kPassedOver) found->second.released.reset();
   }

@@ -76,9 +76,10 @@ Status LocalPort::listen() {
 Status LocalPort::take_name() {
   auto listener = listen_at(name_);
   if (!listener) return listener.error();
-  if (!watch(listener->get())) return no_watch("its sockets", errno);
-  listener_ = std::move(*listener);
-  return {};
+  if (watch(listener->get())) return listener_ = std::move(*listener), Status();
+  const Status status = no_watch("its sockets", errno);
+  ::unlink(name_.c_str());  // nobody would be there
+  return status;
 }
 
 /// Who dials is to find somebody who takes him, or nobody: then his packets go by sockets, and are not lost.

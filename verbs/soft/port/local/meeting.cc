@@ -72,6 +72,9 @@ Result<PrivateFd> listen_at(const std::string& name) {
         ::listen(socket.get(), kBacklog) == 0) {
       return socket;
     }
+    const int error = errno;
+    ::unlink(name.c_str());  // bound, and nobody listens there
+    errno = error;
   }
   return {Code::kUnavailable, fmt::format("cannot listen at {}: {}; name another directory with "
                                           "FAIRLEAD_SOFT_DIRECTORY",

@@ -179,7 +179,9 @@ TEST_F(RemoteCuda, AGapThatIsFilledIsNoPlaceForMore) {
   const CUdeviceptr first = memory(1000), second = memory(8192);
   ASSERT_EQ(cuMemFree(first), CUDA_SUCCESS);
   std::vector<std::pair<CUdeviceptr, std::size_t>> all{{second, 8192}};
-  for (const std::size_t bytes : {1024, 4096, 500, 1000, 256, 255}) all.emplace_back(memory(bytes), bytes);
+  for (const auto bytes : std::to_array<std::size_t>({1024, 4096, 500, 1000, 256, 255})) {
+    all.emplace_back(memory(bytes), bytes);
+  }
   std::ranges::sort(all);
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LT(all[i - 1].first + all[i - 1].second, all[i].first) << "the end of one is no other's begin";

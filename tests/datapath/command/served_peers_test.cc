@@ -7,6 +7,7 @@
 #include "fairlead/engine.h"
 #include "fairlead/host_executor.h"
 #include "tests/datapath/command/process_program.h"
+#include "tests/datapath/command/tcp_engine.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -17,15 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 Clock::time_point the_time;  // of the service
 Clock::time_point time_of_test() { return the_time; }
-
-Engine engine_at(std::string listen) {
-  EngineConfig config;
-  config.transport = "tcp";
-  config.listen = std::move(listen);
-  Result<Engine> made = Engine::create(config);
-  EXPECT_TRUE(made) << made.error().to_string();
-  return *std::move(made);
-}
 
 class ServedPeersTest : public testing::Test {
  protected:

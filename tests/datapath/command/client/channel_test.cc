@@ -13,6 +13,7 @@
 #include "datapath/command/client_session.h"
 #include "datapath/command/codec.h"
 #include "fairlead/engine.h"
+#include "tests/datapath/command/tcp_engine.h"
 
 namespace fairlead::datapath::command {
 namespace {
@@ -24,15 +25,6 @@ using fairlead::command::SessionOptions;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kPatience{20};
-
-Engine engine_at(std::string listen) {
-  EngineConfig config;
-  config.transport = "tcp";
-  config.listen = std::move(listen);
-  Result<Engine> made = Engine::create(config);
-  EXPECT_TRUE(made) << made.error().to_string();
-  return *std::move(made);
-}
 
 class ClientChannelTest : public testing::Test {
  protected:

@@ -186,8 +186,10 @@ ServedPeer::Left ServedPeer::turn() {
                                                          : Left::kNothing;
 }
 
-bool ServedPeer::waits_for_time() const noexcept {
-  return session_->is_pending() || (session_->is_held() && bandwidth_is_used_up_);
+bool ServedPeer::waits_for_time() {
+  // A process asks for the level before it copies, and not for each copy.
+  const bool used_up = bandwidth_is_used_up_ || copy_level().value_or(1) <= 0;
+  return session_->is_pending() || (session_->is_held() && used_up);
 }
 
 void ServedPeer::take(std::vector<News> all) {

@@ -61,7 +61,7 @@ class ServedPeer final : private Outlet {
   /// Without a thread: runs what can run.
   Left turn();
   /// What it had to leave can go on without a word of its client's: a device is at work, or bandwidth is used up.
-  [[nodiscard]] bool waits_for_time() const noexcept;
+  [[nodiscard]] bool waits_for_time();
   /// The peer has gone. A thread ends when the command that it runs does.
   void stop() noexcept;
   [[nodiscard]] bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }

@@ -34,11 +34,6 @@ command::Extent extent_of(const fairlead_extent& from) {
   return {at_least_one(from.x), at_least_one(from.y), at_least_one(from.z)};
 }
 
-/// ok, or that bytes are missing.
-Status check_bytes(const void* data, std::size_t size, std::string_view argument) {
-  return data == nullptr && size > 0 ? missing(argument) : Status();
-}
-
 Status launch_of(const fairlead_launch* from, command::Launch& to) {
   if (from == nullptr) return missing("launch");
   fairlead_launch known = FAIRLEAD_INIT(fairlead_launch);
@@ -276,7 +271,7 @@ fairlead_code fairlead_channel_fill(fairlead_channel* channel, fairlead_handle t
 fairlead_code fairlead_channel_copy_in(fairlead_channel* channel, fairlead_handle to, uint64_t offset, const void* from,
                                        size_t bytes, uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& at) -> Result<std::uint64_t> {
-    if (Status status = check_bytes(from, bytes, "from"); !status.ok()) return status;
+    if (Status status = check_there(from, bytes, "from"); !status.ok()) return status;
     return at.copy_in(handle(to), offset, bytes_of(from, bytes));
   });
 }
@@ -284,7 +279,7 @@ fairlead_code fairlead_channel_copy_in(fairlead_channel* channel, fairlead_handl
 fairlead_code fairlead_channel_copy_out(fairlead_channel* channel, void* to, size_t bytes, fairlead_handle from,
                                         uint64_t offset, uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& at) -> Result<std::uint64_t> {
-    if (Status status = check_bytes(to, bytes, "to"); !status.ok()) return status;
+    if (Status status = check_there(to, bytes, "to"); !status.ok()) return status;
     return at.copy_out({static_cast<std::byte*>(to), bytes}, handle(from), offset);
   });
 }
@@ -312,7 +307,7 @@ fairlead_code fairlead_channel_load(fairlead_channel* channel, fairlead_handle f
 fairlead_code fairlead_channel_load_module(fairlead_channel* channel, fairlead_handle module, const void* image,
                                            size_t bytes, uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
-    if (Status status = check_bytes(image, bytes, "image"); !status.ok()) return status;
+    if (Status status = check_there(image, bytes, "image"); !status.ok()) return status;
     return to.load_module(handle(module), bytes_of(image, bytes));
   });
 }
@@ -321,7 +316,7 @@ fairlead_code fairlead_channel_load_from(fairlead_channel* channel, fairlead_han
                                          const char* name, const fairlead_parameter* parameters, size_t count,
                                          uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
-    if (Status status = check_bytes(parameters, count, "parameters"); !status.ok()) return status;
+    if (Status status = check_there(parameters, count, "parameters"); !status.ok()) return status;
     std::vector<command::Parameter> all;
     for (std::size_t i = 0; i < count; ++i) {
       all.push_back({parameters[i].bytes, parameters[i].alignment, parameters[i].is_pointer != 0});
@@ -335,7 +330,7 @@ fairlead_code fairlead_channel_launch(fairlead_channel* channel, const fairlead_
   return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
     command::Launch wanted;
     if (Status status = launch_of(launch, wanted); !status.ok()) return status;
-    if (Status status = check_bytes(parameters, bytes, "parameters"); !status.ok()) return status;
+    if (Status status = check_there(parameters, bytes, "parameters"); !status.ok()) return status;
     return to.launch(wanted, bytes_of(parameters, bytes));
   });
 }
@@ -343,7 +338,7 @@ fairlead_code fairlead_channel_launch(fairlead_channel* channel, const fairlead_
 fairlead_code fairlead_channel_user(fairlead_channel* channel, uint16_t opcode, const void* data, size_t bytes,
                                     uint64_t* sequence) {
   return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
-    if (Status status = check_bytes(data, bytes, "data"); !status.ok()) return status;
+    if (Status status = check_there(data, bytes, "data"); !status.ok()) return status;
     return to.user(opcode, bytes_of(data, bytes));
   });
 }
@@ -430,7 +425,7 @@ fairlead_code fairlead_graph_launch(fairlead_graph* graph, const fairlead_launch
     if (graph == nullptr) return missing("graph");
     command::Launch wanted;
     if (Status status = launch_of(launch, wanted); !status.ok()) return status;
-    if (Status status = check_bytes(parameters, bytes, "parameters"); !status.ok()) return status;
+    if (Status status = check_there(parameters, bytes, "parameters"); !status.ok()) return status;
     return graph->graph.launch(wanted, bytes_of(parameters, bytes)).status();
   });
 }
@@ -474,7 +469,7 @@ fairlead_code fairlead_channel_update_graph(fairlead_channel* channel, fairlead_
   return appended(channel, sequence, [&](auto& to) -> Result<std::uint64_t> {
     command::Launch wanted;
     if (Status status = launch_of(launch, wanted); !status.ok()) return status;
-    if (Status status = check_bytes(parameters, bytes, "parameters"); !status.ok()) return status;
+    if (Status status = check_there(parameters, bytes, "parameters"); !status.ok()) return status;
     return to.update_graph(handle(graph), number, wanted, bytes_of(parameters, bytes));
   });
 }

@@ -22,6 +22,10 @@ fairlead_code tell(const Status& status) noexcept;
 
 /// kInvalidArgument, "engine is NULL".
 [[nodiscard]] Status missing(std::string_view argument);
+/// The same, or ok, of an argument that may be NULL where there is nothing of it.
+[[nodiscard]] inline Status check_there(const void* argument, std::size_t count, std::string_view name) {
+  return argument == nullptr && count > 0 ? missing(name) : Status();
+}
 
 /// Runs what a function does. No exception leaves it.
 template <typename Do>

@@ -36,7 +36,7 @@ fairlead_transfer* posted(fairlead_peer* peer, const fairlead_transfer_options* 
 }
 
 Result<std::vector<Descriptor>> batch_of(const fairlead_descriptor* batch, std::size_t count) {
-  if (batch == nullptr && count > 0) return missing("batch");
+  if (Status status = check_there(batch, count, "batch"); !status.ok()) return status;
   std::vector<Descriptor> all;
   all.reserve(count);
   for (std::size_t i = 0; i < count; ++i) all.push_back({memory_of(batch[i].local), memory_of(batch[i].remote)});
@@ -45,7 +45,7 @@ Result<std::vector<Descriptor>> batch_of(const fairlead_descriptor* batch, std::
 
 /// The transfers behind an array of handles, each with a reference of its own.
 Result<std::vector<Transfer>> transfers_of(fairlead_transfer* const* handles, std::size_t count) {
-  if (handles == nullptr && count > 0) return missing("transfers");
+  if (Status status = check_there(handles, count, "transfers"); !status.ok()) return status;
   std::vector<Transfer> all;
   all.reserve(count);
   for (std::size_t i = 0; i < count; ++i) all.push_back(*Borrowed(handles[i]));
@@ -130,7 +130,7 @@ fairlead_transfer* fairlead_peer_read_tensor(fairlead_peer* peer, const fairlead
 fairlead_transfer* fairlead_peer_send(fairlead_peer* peer, const void* data, size_t bytes, uint64_t value,
                                       const fairlead_transfer_options* options) {
   return posted(peer, options, [&](Peer& to, const TransferOptions& wanted, fairlead_transfer*& handle) -> Status {
-    if (data == nullptr && bytes > 0) return missing("data");
+    if (Status status = check_there(data, bytes, "data"); !status.ok()) return status;
     handle = handle_of(to.send({static_cast<const std::byte*>(data), bytes}, value, wanted));
     return {};
   });
@@ -185,7 +185,7 @@ fairlead_transfer* fairlead_peer_post_selection(fairlead_peer* peer, const fairl
                                                 const fairlead_transfer_options* options) {
   return posted(peer, options, [&](Peer& to, const TransferOptions& wanted, fairlead_transfer*& handle) -> Status {
     if (prepared == nullptr) return missing("prepared");
-    if (selection == nullptr && count > 0) return missing("selection");
+    if (Status status = check_there(selection, count, "selection"); !status.ok()) return status;
     handle = handle_of(to.post(prepared->prepared, {selection, count}, wanted));
     return {};
   });

@@ -29,10 +29,9 @@ void PushServer::handle(Client& client, PushBegin message) {
   if (client.push != nullptr) return misbehaved(client, "a push within a push");
   client.files_to_skip = message.files;
   client.tensors_to_skip = message.tensors;
-  const Status wrong = draining_ ? Status() : check_model_name(message.model);
-  if (draining_ || !wrong.ok()) {
+  if (const Status wrong = draining_ ? ending() : check_model_name(message.model); !wrong.ok()) {
     ++counters_->pushes_refused;
-    return draining_ ? refuse(client, ending(), Refused::kDraining) : refuse(client, wrong, Refused::kMisbehaved);
+    return refuse(client, wrong, draining_ ? Refused::kDraining : Refused::kMisbehaved);
   }
   console_->line(fmt::format("{}: push of {}: {} tensors, {}", client.who, message.model, message.tensors,
                              format_bytes(message.bytes)));

@@ -257,10 +257,7 @@ void ShmPath::wake() noexcept {
   // Reads and writes, so that either it sees what is in the ring before it sleeps, or we see that it does.
   if (theirs().rest.sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;
   const std::byte packet{1};
-  if (send_packet(socket_.get(), {&packet, 1})) return;
-  // No room: it has not taken what was to wake it before. Or it is gone.
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return;
-  // The system is short of memory: it sleeps on, and is woken when there is some.
+  if (send_packet(socket_.get(), {&packet, 1}) || !is_not_woken(errno)) return;
   theirs().rest.sleeping.store(1, std::memory_order_release);
   owes_wake_ = true;
 }

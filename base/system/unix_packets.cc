@@ -64,4 +64,8 @@ std::optional<std::size_t> receive_packet(int socket, std::span<std::byte> bytes
   return static_cast<std::size_t>(got);
 }
 
+bool is_not_woken(int error) noexcept {
+  return error != EAGAIN && error != EWOULDBLOCK && error != EPIPE && error != ECONNRESET && error != ENOTCONN;
+}
+
 }  // namespace fairlead

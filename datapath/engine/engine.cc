@@ -23,9 +23,9 @@ Status working(const EngineImpl* impl) {
   Status fine = usable(impl);
   return fine.ok() && impl->commons().stopped ? Status(Code::kUnavailable, "the engine was shut down") : fine;
 }
-/// The same where nobody asks why, as in calls that are made all the time.
+/// Of calls that were waiting, or that poll.
 Status was_shut_down() { return {Code::kCancelled, "the engine was shut down"}; }
-
+/// The same where nobody asks why, as in calls that are made all the time.
 bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->fork().inherited(); }
 
 Result<Peer> connect_with(EngineImpl* impl, std::string_view host_port) {

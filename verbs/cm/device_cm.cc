@@ -159,9 +159,7 @@ void DeviceCm::leave(const Gid& gid, std::uint64_t service) {
 ibv_mtu DeviceCm::path_mtu(std::uint32_t gid_index) {
   const DomainLock lock(domain());
   const auto port = device.port_of_gid(gid_index);
-  int mtu = IBV_MTU_256;
-  while (port && mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= (*port)->port->max_mtu()) ++mtu;
-  return static_cast<ibv_mtu>(mtu);
+  return soft::largest_ibv_mtu(port ? (*port)->port->max_mtu() : 0);
 }
 
 ibv_pd* DeviceCm::default_pd() {

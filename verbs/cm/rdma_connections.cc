@@ -46,14 +46,12 @@ std::uint64_t service_of(const Id& id, std::uint16_t port) noexcept {
 
 /// What both ends carry, as far as that is known here: a device of this host may be at an interface that takes less.
 ibv_mtu path_mtu(Id& id) {
-  ibv_mtu mtu = id.where.device->path_mtu(id.where.gid_index);
+  const ibv_mtu mtu = id.where.device->path_mtu(id.where.gid_index);
   const Gid& remote = id.destination().address;
   if (!is_local(remote)) return mtu;
   const std::uint32_t interface = soft::interface_of(remote).mtu;
   if (interface == 0) return mtu;  // it has the address by a route alone, or that cannot be seen
-  const std::uint32_t theirs = soft::largest_path_mtu(interface, !remote.is_ipv4());
-  while (mtu > IBV_MTU_256 && 128U << mtu > theirs) mtu = static_cast<ibv_mtu>(mtu - 1);
-  return mtu;
+  return std::min(mtu, soft::largest_ibv_mtu(soft::largest_path_mtu(interface, !remote.is_ipv4())));
 }
 
 Req make_req(Id& id, const rdma_conn_param& param) {

@@ -15,12 +15,6 @@ namespace {
 
 constexpr const char* kCommandFdName = "fairlead-softroce";
 
-ibv_mtu to_verbs(std::uint32_t bytes) noexcept {
-  int mtu = IBV_MTU_256;
-  while (mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= bytes) ++mtu;
-  return static_cast<ibv_mtu>(mtu);
-}
-
 // IBTA 14.2.5.6, PortPhysicalState.
 std::uint8_t physical_state(LinkState link) noexcept {
   switch (link) {
@@ -34,6 +28,12 @@ std::uint8_t physical_state(LinkState link) noexcept {
 }
 
 }  // namespace
+
+ibv_mtu largest_ibv_mtu(std::uint32_t bytes) noexcept {
+  int mtu = IBV_MTU_256;
+  while (mtu < IBV_MTU_4096 && 128U << (mtu + 1) <= bytes) ++mtu;
+  return static_cast<ibv_mtu>(mtu);
+}
 
 Device::Device(ibv_device& entry, Profile profile, std::shared_ptr<DeviceCore> core)
     : DeviceBase(core->domain(), profile), core_(std::move(core)), domain_(core_->domain()) {
@@ -63,7 +63,7 @@ Device::~Device() {
   ::pthread_mutex_destroy(&(verbs_context::context.mutex));
 }
 
-ibv_mtu Device::active_mtu() const noexcept { return to_verbs(core_->largest_mtu()); }
+ibv_mtu Device::active_mtu() const noexcept { return largest_ibv_mtu(core_->largest_mtu()); }
 
 void Device::describe(ibv_device_attr& attr) const noexcept {
   attr = {};

@@ -18,6 +18,9 @@
 
 namespace fairlead::soft {
 
+/// The largest path MTU within so many bytes; IBV_MTU_256 at least.
+[[nodiscard]] ibv_mtu largest_ibv_mtu(std::uint32_t bytes) noexcept;
+
 inline constexpr std::uint64_t kMaxDeviceMemory = 1 << 20;  // of one ibv_alloc_dm
 
 class Device final : public DeviceBase {

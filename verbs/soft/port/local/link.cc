@@ -170,14 +170,12 @@ void Link::flush() noexcept {
   for (RingPair& way : ways_) {
     if (!way.backlog.empty()) send_backlog(way);
   }
-  const bool owed = std::exchange(owes_wake_, false), pushed = std::exchange(pushed_, false);
-  if (!(pushed || owed) || !ways_[kOthers].producer.must_wake()) return;
+  owes_wake_ = false;
+  if (!std::exchange(pushed_, false) || !ways_[kOthers].producer.must_wake()) return;
   const std::byte wake{1};
-  if (send_packet(socket_.get(), {&wake, 1})) return;
-  // A full socket is readable as it is. Or the peer is gone.
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return;
+  if (send_packet(socket_.get(), {&wake, 1}) || !is_not_woken(errno)) return;
   ways_[kOthers].producer.owe_wake();
-  owes_wake_ = true;
+  pushed_ = owes_wake_ = true;
 }
 
 std::size_t Link::receive(std::span<RxPacket> packets) noexcept {

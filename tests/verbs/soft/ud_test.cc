@@ -187,6 +187,37 @@ TEST_F(Ud, HandlesThatLeadNowhereAreRefused) {
   EXPECT_EQ(api().dealloc_pd(a().pd), EBUSY);
 }
 
+TEST_F(Ud, PeersThatNobodyUsesAreForgotten) {
+  ibv_ah_attr attr = to(b());
+  const auto make_to = [&](std::uint32_t address) {
+    attr.grh.dgid = Gid::from_ipv4(address).to_verbs();
+    return soft::api::create_ah(a().pd, &attr);
+  };
+  ASSERT_EQ(b().post_recv(1, 0, kGrh + 8), 0);
+  ASSERT_EQ(send(a(), ah_, b().qp->qp_num, 8), 0);
+  ASSERT_EQ(soft::api::destroy_ah(std::exchange(ah_, nullptr)), 0) << "before the datagram has left";
+  PortSlot& port = *impl(a().context).domain().find_port(Gid::from_ipv4(0x0a000001));
+  std::vector<ibv_ah*> held;
+  for (std::uint32_t i = 0; i < 20'000; ++i) {
+    ibv_ah* const ah = make_to(0x0b000000 + i);
+    ASSERT_NE(ah, nullptr);
+    if (i % 10 == 0) {
+      held.push_back(ah);
+    } else {
+      ASSERT_EQ(soft::api::destroy_ah(ah), 0);
+    }
+  }
+  EXPECT_LE(port.peers(), 2000 + 1024U);
+  for (std::uint32_t i = 0; i < 20'000; i += 10) {
+    EXPECT_NE(port.find_flow(Gid::from_ipv4(0x0b000000 + i)), nullptr) << i;
+  }
+  settle();
+  EXPECT_EQ(b().done.size(), 1U);
+  for (ibv_ah* const ah : held) EXPECT_EQ(soft::api::destroy_ah(ah), 0);
+  for (std::uint32_t i = 0; i < 2000; ++i) EXPECT_EQ(soft::api::destroy_ah(make_to(0x0c000000 + i)), 0);
+  EXPECT_LE(port.peers(), 1024U);
+}
+
 TEST_F(Ud, AReceiverThatFallsBehindHoldsTheSenderBack) {
   // 256 requests for 1000 datagrams: the program takes completions and posts again, one for one.
   for (std::uint64_t id = 0; id < 256; ++id) ASSERT_EQ(b().post_recv(id, 0, kGrh + 64), 0);

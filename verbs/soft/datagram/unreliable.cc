@@ -24,9 +24,9 @@ struct Way {
 enum class Step { kSent, kBlocked };
 
 Way way_of(Qp& qp) noexcept {
-  if (qp.connected()) return {*qp.port, *qp.flow, qp.route, qp.mtu};
+  if (qp.connected()) return {*qp.port, qp.peer->flow, qp.route, qp.mtu};
   Path& path = qp.datagram_path(qp.send.cursor);
-  return {*path.port, *path.flow, path.route, path.port->port->max_mtu()};
+  return {*path.port, path.peer->flow, path.route, path.port->port->max_mtu()};
 }
 
 void start(Qp& qp, SendWqe& wqe, const PortSlot& port, std::uint32_t mtu) noexcept {

@@ -21,7 +21,7 @@ Nanos Flow::patience() const noexcept {
 bool Flow::on_sent(std::uint32_t qpn, Psn psn, std::size_t charge, Nanos now) {
   if (sent_ == settled_) deadline_ = now + patience();
   sent_ += charge;
-  if (sent_ - marked_ < kMarkEvery && window_->admits(charge)) return false;
+  if (sent_ - marked_ < kMarkEvery && window_.admits(charge)) return false;
   marked_ = sent_;
   marks_.push_back({qpn, psn, sent_});
   return true;
@@ -41,7 +41,7 @@ std::size_t Flow::on_receipt(std::uint32_t qpn, Psn psn, Nanos now) {
     const std::uint64_t upto = marks_[i].sent;
     marks_.erase(marks_.begin(), marks_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     const std::size_t freed = settle(upto, now);
-    window_->on_acknowledged(freed);
+    window_.on_acknowledged(freed);
     return freed;
   }
   return 0;  // its charges came back already

@@ -5,8 +5,7 @@
 // send none: then the charges come back after a while, which bounds the rate. Nothing is ever sent again. Sizes in
 // bytes. Threads: under the domain's lock. Source: receipts are our own, on a manufacturer's opcode (IBTA volume
 // 1, 9.2.1); docs/softroce.md describes them.
-// To a stranger, who only sends to us, we owe receipts and nothing else. Sources can be forged, so strangers come and
-// go.
+// To a stranger, who only sends to us, we owe receipts and nothing else.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +34,11 @@ struct OwedReceipt {
 
 class Flow {
  public:
-  Flow(PortSlot& port, const Gid& peer) : port_(port), peer_(peer) {}
+  Flow(PortSlot& port, const Gid& peer, Window& window) : port_(port), peer_(peer), window_(window) {}
 
   /// We are about to send to the peer, which is no stranger from here on.
-  void meet(Window& window) noexcept {
-    window_ = &window;
-    stranger.unlink();
-  }
-  [[nodiscard]] bool met() const noexcept { return window_ != nullptr; }
+  void meet() noexcept { met_ = true; }
+  [[nodiscard]] bool met() const noexcept { return met_; }
 
   /// A packet was charged to the window and leaves. True if it is to ask for a receipt.
   bool on_sent(std::uint32_t qpn, Psn psn, std::size_t charge, Nanos now);
@@ -51,7 +47,7 @@ class Flow {
   [[nodiscard]] std::size_t on_timer(Nanos now);
   /// 0: nothing is on its way.
   [[nodiscard]] Nanos deadline() const noexcept { return deadline_; }
-  [[nodiscard]] Window& window() noexcept { return *window_; }
+  [[nodiscard]] Window& window() noexcept { return window_; }
   [[nodiscard]] PortSlot& port() noexcept { return port_; }
   [[nodiscard]] const Gid& peer() const noexcept { return peer_; }
   /// The peer is of our kind: it asked for a receipt itself.
@@ -60,7 +56,6 @@ class Flow {
   OwedReceipt owed;
   std::optional<Route> route;    // of receipts; made with the first
   Link<Flow> owing{this};        // a receipt
-  Link<Flow> stranger{this};     // the one that was heard of last is the last
   TimerEntry<Flow> timer{this};  // for deadline()
 
  private:
@@ -77,7 +72,8 @@ class Flow {
 
   PortSlot& port_;
   Gid peer_;
-  Window* window_ = nullptr;  // a stranger has none
+  Window& window_;
+  bool met_ = false;
   std::deque<Mark> marks_;
   std::uint64_t sent_ = 0;
   std::uint64_t marked_ = 0;

@@ -1,47 +1,48 @@
 #include "verbs/soft/flow_control/port_slot.h"
 
 namespace fairlead::soft {
+namespace {
 
-Window& PortSlot::peer_window(const Gid& peer) {
-  auto& window = peers_[peer];
-  if (!window) window = std::make_unique<Window>(port->peer_window());
-  return *window;
-}
+constexpr std::size_t kKnownPeers = 1024;
+constexpr int kLooksAtIdle =
+    8;  // for each that comes: so those that nobody holds stay few beside those that somebody does
+
+}  // namespace
 
 Flow* PortSlot::find_flow(const Gid& peer) noexcept {
-  const auto found = flows_.find(peer);
-  return found == flows_.end() ? nullptr : found->second.get();
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : &found->second->flow;
 }
 
-bool PortSlot::meet(const Gid& peer) {
-  auto& flow = flows_[peer];
-  if (flow && flow->met()) return false;
-  if (flow) {
-    --stranger_count_;
-  } else {
-    flow = std::make_unique<Flow>(*this, peer);
+KnownPeer& PortSlot::know(const Gid& peer) {
+  auto found = peers_.find(peer);
+  if (found == peers_.end()) {
+    forget_idle();
+    found = peers_.emplace(peer, std::make_unique<KnownPeer>(*this, peer, port->peer_window())).first;
   }
-  flow->meet(peer_window(peer));
-  return true;
+  KnownPeer& known = *found->second;
+  known.known.unlink();
+  known_.push_back(known.known);
+  return known;
 }
 
-Flow& PortSlot::hear_of(const Gid& peer) {
-  auto found = flows_.find(peer);
-  if (found == flows_.end()) {
-    if (stranger_count_ == kMostStrangers) {
-      const Gid oldest = strangers_.front()->peer();
-      flows_.erase(oldest);
-      --stranger_count_;
+PeerHold PortSlot::meet(const Gid& peer) {
+  KnownPeer& known = know(peer);
+  known.flow.meet();
+  return PeerHold(known);
+}
+
+void PortSlot::forget_idle() noexcept {
+  for (int looks = 0; peers_.size() >= kKnownPeers && looks < kLooksAtIdle; ++looks) {
+    KnownPeer& oldest = *known_.front();
+    oldest.known.unlink();
+    if (oldest.is_idle()) {
+      const Gid address = oldest.flow.peer();
+      peers_.erase(address);
+    } else {
+      known_.push_back(oldest.known);
     }
-    found = flows_.emplace(peer, std::make_unique<Flow>(*this, peer)).first;
-    ++stranger_count_;
   }
-  Flow& flow = *found->second;
-  if (!flow.met()) {
-    flow.stranger.unlink();
-    strangers_.push_back(flow.stranger);
-  }
-  return flow;
 }
 
 }  // namespace fairlead::soft

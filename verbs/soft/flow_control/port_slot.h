@@ -1,4 +1,5 @@
-// A port, what is about to leave through it, and who is behind it: the windows and flows of its peers.
+// A port, what is about to leave through it, and who is behind it: its peers, of which those that nobody holds are
+// forgotten in time. Sources can be forged, and who accepts from all of an IPv6 network meets no end of addresses.
 //
 // Owns all of them; addresses stay. Threads: under the lock of the progress context that has it.
 #pragma once
@@ -12,7 +13,7 @@
 
 #include "base/intrusive_list.h"
 #include "verbs/soft/flow_control/dcqcn.h"
-#include "verbs/soft/flow_control/flow.h"
+#include "verbs/soft/flow_control/peer.h"
 #include "verbs/soft/flow_control/senders.h"
 #include "verbs/soft/flow_control/window.h"
 #include "verbs/soft/port/packet_port.h"
@@ -31,13 +32,13 @@ struct PortSlot {
     far_reads.announce(far_window);
   }
 
-  [[nodiscard]] Window& peer_window(const Gid& peer);
   /// What UC and UD have on their way to a peer; null where nothing is known of it.
   [[nodiscard]] Flow* find_flow(const Gid& peer) noexcept;
-  /// Makes the peer one that we send to. True if it was none before.
-  bool meet(const Gid& peer);
+  /// One that we are about to send to.
+  [[nodiscard]] PeerHold meet(const Gid& peer);
   /// The flow of a peer that sends to us, perhaps without our sending to it. It may be forgotten, unless we do.
-  [[nodiscard]] Flow& hear_of(const Gid& peer);
+  [[nodiscard]] Flow& hear_of(const Gid& peer) { return know(peer).flow; }
+  [[nodiscard]] std::size_t peers() const noexcept { return peers_.size(); }
 
   /// What of the receive buffer each of those that send to us may fill; READs, which we ask for ourselves, have up to
   /// half.
@@ -60,12 +61,11 @@ struct PortSlot {
   std::optional<DcqcnConfig> congestion;  // what its queue pairs begin with
 
  private:
-  static constexpr std::size_t kMostStrangers = 1024;
+  [[nodiscard]] KnownPeer& know(const Gid& peer);
+  void forget_idle() noexcept;
 
-  std::unordered_map<Gid, std::unique_ptr<Window>, GidHash> peers_;
-  std::unordered_map<Gid, std::unique_ptr<Flow>, GidHash> flows_;
-  List<Flow> strangers_;  // of flows_, those that send to us alone
-  std::size_t stranger_count_ = 0;
+  std::unordered_map<Gid, std::unique_ptr<KnownPeer>, GidHash> peers_;
+  List<KnownPeer> known_;
 };
 
 }  // namespace fairlead::soft

@@ -1,19 +1,15 @@
 // Who sends to us just now, so that each may be told its share of our receive buffer.
 //
-// A sender is a process at an address: where several share one, the upper byte of the queue pair's number tells them
-// apart. It counts from its first packet in a span of time to the end of the next one. Threads: under the domain's
-// lock.
+// A sender is a process at an address (peer.h). It counts from its first packet in a span of time to the end of the
+// next one. Threads: under the domain's lock.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <utility>
 
 #include "base/clock.h"
-#include "verbs/soft/wire/gid.h"
 
 namespace fairlead::soft {
 
@@ -23,9 +19,6 @@ struct Sender {
 
 class Senders {
  public:
-  /// Its address stays.
-  [[nodiscard]] Sender& of(const Gid& peer, std::uint32_t qpn) { return all_[{peer.bytes, qpn >> 16}]; }
-
   /// It sent payload.
   void heard(Sender& sender, Nanos now) noexcept {
     if (now >= end_) next_span(now);
@@ -44,7 +37,6 @@ class Senders {
     end_ = now + kSpan;
   }
 
-  std::map<std::pair<std::array<std::uint8_t, 16>, std::uint32_t>, Sender> all_;
   std::uint64_t span_ = 0;
   Nanos end_ = 0;
   std::size_t count_ = 0;

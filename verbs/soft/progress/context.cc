@@ -85,9 +85,12 @@ void ProgressContext::give_back(Window& window, std::size_t bytes) noexcept {
   if (window.has_waiting()) roused_.push_back(window.roused);
 }
 
-Flow& ProgressContext::flow(PortSlot& slot, const Gid& peer) {
-  if (slot.meet(peer)) flow_timers_.reserve(std::bit_ceil(++flows_met_));
-  return *slot.find_flow(peer);
+PeerHold ProgressContext::meet(PortSlot& slot, const Gid& peer) {
+  PeerHold met = slot.meet(peer);
+  std::size_t peers = 0;
+  for (const auto& each : ports_) peers += each->peers();
+  flow_timers_.reserve(std::bit_ceil(peers));
+  return met;
 }
 
 void ProgressContext::watch(Flow& flow) noexcept {

@@ -88,8 +88,8 @@ class ProgressContext {
   }
   void give_back(Window& window, std::size_t bytes) noexcept;
 
-  /// What UC and UD have on their way to a peer, who is no stranger from here on.
-  [[nodiscard]] Flow& flow(PortSlot& port, const Gid& peer);
+  /// Somebody is about to send to the peer.
+  [[nodiscard]] PeerHold meet(PortSlot& port, const Gid& peer);
   void owes_receipt(Flow& flow) noexcept { owing_.push_back(flow.owing); }
   /// The flow's deadline must be looked at.
   void watch(Flow& flow) noexcept;
@@ -131,7 +131,6 @@ class ProgressContext {
   void read_clock() noexcept;
 
   TimerQueue<Flow> flow_timers_;
-  std::size_t flows_met_ = 0;
   const bool real_;  // time, which passes while nobody looks: the last reading does for a microsecond or two
   RecentTime<Nanos> recent_;
   Nanos watcher_sleeps_until_ = 0;

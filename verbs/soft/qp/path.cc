@@ -40,7 +40,7 @@ int resolve_path(DeviceBase& device, const ibv_ah_attr& vector, std::uint64_t sp
   PacketPort& port = *(*slot)->port;
   const ibv_gid_entry sender = device.gid(vector.grh.sgid_index);
   const auto take = [&](const Route& route, std::uint32_t max_mtu) {
-    path = {*slot, &(*slot)->peer_window(peer), &device.progress().flow(**slot, peer), route, max_mtu};
+    path = {*slot, device.progress().meet(**slot, peer), route, max_mtu};
     path.route.urgent = vector.sl != 0;
     if (route.apart != nullptr) (*slot)->urgent_way = route.apart;
     return 0;

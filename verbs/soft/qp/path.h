@@ -9,19 +9,17 @@
 #include <cstdint>
 #include <string>
 
+#include "verbs/soft/flow_control/peer.h"
 #include "verbs/soft/port/tx_batch.h"
 
 namespace fairlead::soft {
 
 class DeviceBase;
-class Flow;
-class Window;
 struct PortSlot;
 
 struct Path {
   PortSlot* port = nullptr;
-  Window* window = nullptr;
-  Flow* flow = nullptr;
+  PeerHold peer;
   Route route;
   std::uint32_t max_mtu = 0;  // path MTU that it can carry
 };

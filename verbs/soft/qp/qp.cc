@@ -130,12 +130,12 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   if (send.una.before(send.sent_end)) domain.send_again(*this);
   domain.take_back(*this);
   port = path.port;
-  peer_window = path.window;
-  flow = path.flow;
+  peer = path.peer;
+  peer_window = &peer->window;
   route = path.route;
   if (route.references != nullptr) port->references = route.references;
   const bool to_host = route.peer_port != 0;
-  sender = to_host || port->far_window == 0 ? nullptr : &port->senders.of(route.destination, peer_qpn);
+  sender = to_host || port->far_window == 0 ? nullptr : &peer->sender(peer_qpn);
   reads = sender != nullptr ? &port->far_reads : &port->reads;
   mtu = path_mtu;
   if (port->congestion && route.version == RoceVersion::kV2) {  // version 1 has no marks
@@ -358,7 +358,7 @@ void Qp::detach() noexcept {
   peer_window = nullptr;
   sender = nullptr;
   reads = nullptr;
-  flow = nullptr;
+  peer = {};
   established_ = false;
 }
 

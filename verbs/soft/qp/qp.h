@@ -233,10 +233,10 @@ class Qp : public ibv_qp_ex {
   ibv_qp_attr attr{};  // as last set
   std::uint32_t mtu = 0;
   PortSlot* port = nullptr;
+  PeerHold peer;
   Window* peer_window = nullptr;
   Window* reads = nullptr;   // the port's that READs of this peer are charged to
   Sender* sender = nullptr;  // the peer as one of those at other hosts who share our receive buffer; null: it is not
-  Flow* flow = nullptr;
   Route route;
   bool refers = false;  // requests that left by the route may refer to its program's memory
   SendState send;

@@ -144,22 +144,23 @@ TEST(Window, OfWhichSomethingWasLostDoesNotJumpToWhatIsAnnounced) {
 
 TEST(Senders, AreThoseOfThisTimeAndTheLast) {
   Senders senders;
-  const Gid one = Gid::from_ipv4(0x0a000001);
-  const Gid two = Gid::from_ipv4(0x0a000002);
+  PortSlot slot(std::move(LoopbackPort::make_pair().first));
+  const PeerHold one = slot.meet(Gid::from_ipv4(0x0a000001));
+  const PeerHold two = slot.meet(Gid::from_ipv4(0x0a000002));
   EXPECT_EQ(senders.count(), 1U) << "whoever asks is one";
-  Sender& first = senders.of(one, 0x010011);
+  Sender& first = one->sender(0x010011);
   senders.heard(first, 1);
   senders.heard(first, 2);
-  senders.heard(senders.of(one, 0x010012), 3);
+  senders.heard(one->sender(0x010012), 3);
   EXPECT_EQ(senders.count(), 1U) << "two queue pairs of one process";
-  senders.heard(senders.of(one, 0x020011), 4);
-  senders.heard(senders.of(two, 0x010011), 5);
+  senders.heard(one->sender(0x020011), 4);
+  senders.heard(two->sender(0x010011), 5);
   EXPECT_EQ(senders.count(), 3U);
   senders.heard(first, 60 * kMillisecond);
   EXPECT_EQ(senders.count(), 3U) << "the others may be about to send";
   senders.heard(first, 120 * kMillisecond);
   EXPECT_EQ(senders.count(), 1U);
-  senders.heard(senders.of(two, 0x010011), 10 * kSecond);
+  senders.heard(two->sender(0x010011), 10 * kSecond);
   EXPECT_EQ(senders.count(), 1U);
 }
 
@@ -168,7 +169,7 @@ TEST(Senders, ShareTheReceiveBuffer) {
   left->set_far_window(kFar);
   PortSlot slot(std::move(left));
   EXPECT_EQ(slot.share(), kFar);
-  for (std::uint32_t i = 1; i <= 8; ++i) slot.senders.heard(slot.senders.of(Gid::from_ipv4(i), 0), 1);
+  for (std::uint32_t i = 1; i <= 8; ++i) slot.senders.heard(slot.meet(Gid::from_ipv4(i))->sender(0), 1);
   EXPECT_EQ(slot.share(), kFar / 8);
   slot.far_reads.force(3 << 20);
   EXPECT_EQ(slot.share(), kFar / 2 / 8) << "what we ask for ourselves fills it too, but not all of it";

@@ -220,7 +220,7 @@ TEST(ForgedSources, LeaveRoomForWhoComesNext) {
   Domain& domain = impl(end.context).domain();
   PortSlot& slot = *domain.find_port(port.address());
   const Gid friendly = Gid::from_ipv4(0x0a000002);
-  const Flow* const met = &domain.flow(slot, friendly);
+  const PeerHold held = domain.meet(slot, friendly);
   constexpr std::uint32_t kSources = 20'000;
   for (std::uint32_t i = 0; i < kSources; ++i) ask_from(Gid::from_ipv4(0x0b000000 + i));
   std::uint32_t known = 0;
@@ -231,7 +231,7 @@ TEST(ForgedSources, LeaveRoomForWhoComesNext) {
   const Gid next = Gid::from_ipv4(0x0c000001);
   ask_from(next);
   EXPECT_EQ(std::ranges::count(port.sent_to, next), 1);
-  EXPECT_EQ(slot.find_flow(friendly), met) << "whom we send to is not forgotten";
+  EXPECT_EQ(slot.find_flow(friendly), &held->flow) << "whom we send to is not forgotten";
 }
 
 }  // namespace

@@ -272,7 +272,9 @@ void PushServer::finish(Client& client) {
       return refuse(client, kept, why);
     }
   }
-  ++(result.failed == 0 ? counters_->pushes_verified : counters_->pushes_failed);
+  ++(result.failed != 0 ? counters_->pushes_failed
+     : checked          ? counters_->pushes_verified
+                        : counters_->pushes_unchecked);
   counters_->push_seconds.observe(push->seconds);
   send(client, result);
 }

@@ -29,6 +29,7 @@ void add_serve_status(Json::Object& document, const PushServer& server, const Se
   document.emplace_back("model_bytes", store.bytes_held());
   document.emplace_back("model_bytes_limit", store.max_bytes());
   document.emplace_back("pushes_verified", counters.pushes_verified.load());
+  document.emplace_back("pushes_unchecked", counters.pushes_unchecked.load());
   document.emplace_back("pulls_completed", counters.pulls_completed.load());
   document.emplace_back("arrived_bytes", counters.arrived_bytes.load());
   document.emplace_back("pulled_bytes", counters.pulled_bytes.load());

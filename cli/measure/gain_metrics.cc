@@ -55,12 +55,13 @@ class Findings {
     ratio_.samples.push_back({each.ratio.ratio, labels});
     low_.samples.push_back({each.ratio.low, labels});
     high_.samples.push_back({each.ratio.high, labels});
+    confidence_.samples.push_back({each.ratio.confidence, labels});
     if (role != "control") add_figures(each);
   }
 
   std::vector<Metric> take(Metric verdict, Metric equal) {
-    std::vector<Metric> all = {std::move(verdict), std::move(equal), std::move(ratio_), std::move(low_),
-                               std::move(high_)};
+    std::vector<Metric> all = {std::move(verdict), std::move(equal), std::move(ratio_),
+                               std::move(low_),    std::move(high_), std::move(confidence_)};
     std::ranges::move(figures_, std::back_inserter(all));
     return all;
   }
@@ -84,6 +85,10 @@ class Findings {
   Metric ratio_{"fairlead_gain_ratio", "How many times better the candidate is.", Kind::kGauge, {}};
   Metric low_{"fairlead_gain_ratio_low", "Where the interval of the ratio begins.", Kind::kGauge, {}};
   Metric high_{"fairlead_gain_ratio_high", "Where the interval of the ratio ends.", Kind::kGauge, {}};
+  Metric confidence_{"fairlead_gain_ratio_confidence",
+                     "How sure it is that the ratio lies in its interval: 0 to 1.",
+                     Kind::kGauge,
+                     {}};
   std::vector<Metric> figures_;
 };
 

@@ -35,7 +35,8 @@ struct ServeCounters {
   Reloads reloads;
   std::atomic<std::uint64_t> store_models_loaded{0}, store_damaged{0}, store_failed{0}, store_written_bytes{0};
   metrics::DurationHistogram store_seconds;
-  std::atomic<std::uint64_t> pushes_verified{0}, pushes_failed{0}, pushes_refused{0}, pushes_abandoned{0};
+  std::atomic<std::uint64_t> pushes_verified{0}, pushes_unchecked{0}, pushes_failed{0}, pushes_refused{0},
+      pushes_abandoned{0};
   std::atomic<std::uint64_t> tensors_verified{0}, tensors_failed{0}, tensors_unchecked{0};
   std::atomic<std::uint64_t> models_evicted{0};
   std::atomic<std::uint64_t> pulls_completed{0}, pulls_refused{0}, pulls_abandoned{0};

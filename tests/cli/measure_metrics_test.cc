@@ -91,7 +91,7 @@ bench::GainReport gain_of(bench::Verdict verdict) {
   report.baseline.transport = "tcp";
   report.candidate.transport = "verbs:mlx5_0";
   std::vector<bench::Comparison>& results = report.analysis.results;
-  results = {compared(bench::Metric::kBandwidth, 1e9, 2e9, {.ratio = 2, .low = 1.5, .high = 2.5}),
+  results = {compared(bench::Metric::kBandwidth, 1e9, 2e9, {.ratio = 2, .low = 1.5, .high = 2.5, .confidence = 0.95}),
              compared(bench::Metric::kLatencyP99, 5000, 4000, {.ratio = 1.25, .low = 1, .high = 1.5})};
   results.front().primary = true;
   results.front().verdict = verdict;
@@ -107,6 +107,7 @@ TEST(GainMetrics, HaveFiguresRatiosAndTheOneVerdictThatHolds) {
   EXPECT_EQ(value_of(all, "fairlead_gain_ratio", primary), 2);
   EXPECT_EQ(value_of(all, "fairlead_gain_ratio_low", primary), 1.5);
   EXPECT_EQ(value_of(all, "fairlead_gain_ratio_high", primary), 2.5);
+  EXPECT_EQ(value_of(all, "fairlead_gain_ratio_confidence", primary), 0.95);
   EXPECT_EQ(value_of(all, "fairlead_gain_bytes_per_second", {{"side", "candidate"}}), 2e9);
   EXPECT_DOUBLE_EQ(value_of(all, "fairlead_gain_latency_seconds", {{"side", "baseline"}, {"percentile", "99"}}), 5e-6);
   EXPECT_EQ(value_of(all, "fairlead_gain_equal_terms", {}), 0);

@@ -66,6 +66,8 @@ TEST_F(PushServerTest, APushWithoutChecksumsIsKeptWithoutThem) {
   const Result<PushResult> result = session.expect<PushResult>();
   ASSERT_TRUE(result);
   EXPECT_EQ(result->verified, 1U);
+  EXPECT_EQ(counters_.pushes_verified, 0U);
+  EXPECT_EQ(counters_.pushes_unchecked, 1U);
   ASSERT_TRUE(session.send(PullBegin{"m"}).ok());
   ASSERT_TRUE(session.expect<PullReady>() && session.expect_files(1, 1));
   const auto entries = session.expect_tensors(1);

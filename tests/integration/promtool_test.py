@@ -105,6 +105,7 @@ class Promtool(Case):
                     labels = f'{sides},role="{each["role"]}",metric="{each["metric"]}",size="{each["size_bytes"]}"'
                     for name in ("ratio", "ratio_low", "ratio_high"):
                         self.assertEqual(samples[f"fairlead_gain_{name}{{{labels}}}"], each[name])
+                    self.assertEqual(samples[f"fairlead_gain_ratio_confidence{{{labels}}}"], each["confidence"])
 
     def test_no_file_to_write(self):
         for command in (("bench", "bw", "--local", "--transport", "tcp"), ("gain", "--local"), ("gain", "--training", "vgg16")):

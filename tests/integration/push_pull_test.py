@@ -206,6 +206,8 @@ class RoundTrip(Case):
         self.assertEqual(report["checksum"], "off")
         self.assertGreaterEqual(report["total_seconds"], report["seconds"])
         self.assertIn("received without checksums", server.output)
+        self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="unchecked"}'), 1)
+        self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="verified"}'), 0)
         code, output = self.run_to_end("pull", server.listen, "m", copy)
         self.assertEqual(code, 0, output)
         self.assertIn(f"1 of {len(random_model(2))} tensors verified", output)  # the one without bytes

@@ -105,6 +105,33 @@ TEST_F(LaneTest, WithoutRoomToWatchItIsNotValid) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// One of two that sleep takes the kick, and is not who drives next.
+TEST_F(LaneTest, AKickIsPassedOnWhileThereIsWork) {
+  Lane lane(driven, Progress::kApplication, microseconds(0));
+  milliseconds limit = milliseconds::max();
+  const int fd = lane.begin_sleep(limit);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(lane.begin_sleep(limit), fd);
+  std::atomic<bool> drives{false}, go_on{false}, ran{false};
+  driven.on_round = [&] {
+    drives = true;
+    while (!go_on) std::this_thread::yield();
+    return false;
+  };
+  std::thread driver([&] { lane.poll_once(); });
+  while (!drives) std::this_thread::yield();
+  lane.submit([&ran] { ran = true; });
+  EXPECT_TRUE(readable(fd));
+  lane.end_sleep();
+  EXPECT_TRUE(readable(fd)) << "the other sleeps on, and nobody wakes it";
+  go_on = true;
+  driver.join();
+  driven.on_round = nullptr;
+  EXPECT_TRUE(lane.wait_until([&ran] { return ran.load(); }, soon()));
+  lane.end_sleep();
+  EXPECT_FALSE(readable(fd)) << "there is nothing to pass on for";
+}
+
 TEST_F(LaneTest, WhatIsReservedEndsNoSleepUntilItIsWatched) {
   Lane lane(driven, Progress::kApplication, microseconds(0));
   const UniqueFd ready(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -29,6 +29,7 @@ enum class RejectReason : std::uint16_t {
   kInvalidCommId = 6,
   kInvalidServiceId = 8,
   kStaleConnection = 10,
+  kInvalidPathMtu = 26,
   kConsumer = 28,
 };
 

@@ -88,6 +88,17 @@ int accept_datagrams(Id& id, const rdma_conn_param* param) {
   return id.connection->answer(rep) ? 0 : refuse(EINVAL, "rdma_accept: the request was answered before");
 }
 
+/// The peer hears why, and does not wait for an answer. -1, and errno as it is.
+int cannot_accept(Id& id) {
+  const int error = errno;
+  const ibv_mtu most = id.where.device->path_mtu(id.where.gid_index);
+  const DomainLock lock(id.where.device->domain());
+  const bool is_mtu = id.connection->req().path_mtu > most;
+  id.connection->reject(is_mtu ? RejectReason::kInvalidPathMtu : RejectReason::kConsumer, {});
+  errno = error;
+  return -1;
+}
+
 Rep make_rep(Id& id, const rdma_conn_param* param) {
   Rep rep;
   rep.starting_psn = id.starting_psn;
@@ -253,7 +264,7 @@ int accept(rdma_cm_id* base, rdma_conn_param* param) {
   if (param != nullptr && !fits(param->private_data_len, Rep::kPrivateBytes, "rdma_accept")) return -1;
   const Rep rep = make_rep(id, param);
   // Ready before the peer knows: its first packet may overtake its RTU.
-  if (id.qp != nullptr && qp_to_ready(id) != 0) return -1;
+  if (id.qp != nullptr && qp_to_ready(id) != 0) return cannot_accept(id);
   {
     const DomainLock lock(id.where.device->domain());
     if (!id.connection->accept(rep)) return refuse(ECONNRESET, "rdma_accept: the request is gone");

@@ -1,4 +1,4 @@
-// How many READs may be under way: what the two ends agree on.
+// What the two ends agree on: how many READs may be under way, and the path MTU.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,16 +29,33 @@ class RdmaDepth : public test::RdmaApi {
     end(listener);
     RdmaApi::TearDown();
   }
-  void accept(rdma_conn_param* answer) {
+  void take_request() {
     rdma_cm_event* event = next();
     ASSERT_NE(event, nullptr);
     ASSERT_EQ(event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
     server = event->id;
     api::ack_cm_event(event);
     ASSERT_EQ(make_qp(server), 0);
+  }
+  void accept(rdma_conn_param* answer) {
+    ASSERT_NO_FATAL_FAILURE(take_request());
     ASSERT_EQ(api::accept(server, answer), 0);
     EXPECT_EQ(next_type(), RDMA_CM_EVENT_ESTABLISHED);
     EXPECT_EQ(next_type(), RDMA_CM_EVENT_ESTABLISHED);
+  }
+  // Asks with what rdma_connect() never would.
+  void ask(Req req) {
+    Id& asker = impl(client);
+    DeviceCm& device = *asker.where.device;
+    ASSERT_EQ(device.bind_port(asker.where.gid_index), 0);
+    const IpEndpoint from = asker.source();
+    const IpEndpoint to = asker.destination();
+    req.service_id = service_id(RDMA_PS_TCP, kPort);
+    req.local_qpn = client->qp->qp_num;
+    IpHeader{false, from.port, from.address, to.address}.encode(req.private_data.data());
+    const soft::DomainLock lock(device.domain());
+    asker.connection = &device.manager.open(from.address, to.address, asker);
+    ASSERT_TRUE(asker.connection->connect(req));
   }
   // Of READs that it asks, and that it answers.
   static void expect_depths(rdma_cm_id* id, int asks, int answers) {
@@ -106,25 +123,29 @@ TEST_F(RdmaDepth, AsManyAsYouCanIsWhatThePeerAsks) {
 
 // Of a device that can more than ours, to a program that leaves it to us.
 TEST_F(RdmaDepth, ARequestForMoreThanTheDeviceCanIsCut) {
-  Id& asker = impl(client);
-  DeviceCm& device = *asker.where.device;
-  ASSERT_EQ(device.bind_port(asker.where.gid_index), 0);
-  const IpEndpoint from = asker.source();
-  const IpEndpoint to = asker.destination();
   Req req;
-  req.service_id = service_id(RDMA_PS_TCP, kPort);
-  req.local_qpn = client->qp->qp_num;
   req.responder_resources = req.initiator_depth = 200;
   req.path_mtu = IBV_MTU_1024;
-  IpHeader{false, from.port, from.address, to.address}.encode(req.private_data.data());
-  {
-    const soft::DomainLock lock(device.domain());
-    asker.connection = &device.manager.open(from.address, to.address, asker);
-    ASSERT_TRUE(asker.connection->connect(req));
-  }
+  ASSERT_NO_FATAL_FAILURE(ask(req));
   ASSERT_NO_FATAL_FAILURE(accept(nullptr));
   expect_depths(server, soft::kMaxReads, soft::kMaxReads);
   expect_depths(client, soft::kMaxReads, soft::kMaxReads);
+}
+
+TEST_F(RdmaDepth, APathMtuThatIsTooLargeIsWhatThePeerHears) {
+  Req req;
+  req.path_mtu = IBV_MTU_4096 + 1;
+  ASSERT_NO_FATAL_FAILURE(ask(req));
+  ASSERT_NO_FATAL_FAILURE(take_request());
+  errno = 0;
+  EXPECT_EQ(api::accept(server, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_cm_event* const event = next();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(event->id, client);
+  EXPECT_EQ(event->status, 26) << "invalid path MTU, IBTA table 112";
+  api::ack_cm_event(event);
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ struct Written {
   std::vector<std::uint32_t> crcs;  // of each move, if they were wanted
 };
 
-// Maps every file. One that changed its size since its header was read is refused.
+// Maps every file that was opened for its header, whatever may have its name by now. One that changed its size since is
+// refused.
 Result<std::vector<Memory>> map_files(Engine& engine, const ModelFiles& model) {
   std::vector<Memory> mapped;
   for (const InputFile& input : model.files) {
@@ -46,8 +47,11 @@ Result<std::vector<Memory>> map_files(Engine& engine, const ModelFiles& model) {
       mapped.emplace_back();  // an empty index: nothing to send
       continue;
     }
-    Result<Memory> memory = engine.map_file(input.path, Access::kNone);
-    if (!memory) return memory.error();
+    const std::string opened = fmt::format("/proc/self/fd/{}", input.fd.get());
+    Result<Memory> memory = engine.map_file(opened, Access::kNone);
+    if (!memory) {
+      return Status(memory.error().code(), fmt::format("{}: {}", input.path, memory.error().message()));
+    }
     if (memory->size() != input.size) {
       return Status(Code::kDataLoss, input.path + " changed its size while it was read");
     }

@@ -83,15 +83,19 @@ void PushServer::handle(Client& client, TensorBatch message) {
 }
 
 // Pushes in which nothing has arrived for long give way, the longest silent first: an announcement costs nothing. A
-// tensor that is long under way has moved since it was looked at last, which was for another push that needed room.
+// tensor that is long under way has moved since it was looked at last, which was for another push that needed room. For
+// who has used up what is his, only his own give way.
 Status PushServer::reserve(Client& client, std::uint64_t bytes) {
   const std::string& model = client.push->begin.model;
   while (true) {
-    Status status = store_->reserve(client.push->room, bytes, model, client.peer.principal());
+    const std::string principal = client.peer.principal();
+    bool own_pushes = false;
+    Status status = store_->reserve(client.push->room, bytes, model, principal, &own_pushes);
     if (status.code() != Code::kUnavailable) return status;
     Client* silent = nullptr;
     for (const auto& other : clients_) {
       if (other.get() == &client || other->push == nullptr || other->push->works()) continue;
+      if (own_pushes && other->peer.principal() != principal) continue;
       const double seconds = other->push->since_sign.seconds();
       if (std::chrono::duration<double>(seconds) < settings_.stalled) continue;
       if (other->push->phase == Push::Phase::kReceiving && other->push->moves()) {

@@ -14,6 +14,7 @@ struct CpuUse {
     user += other.user, system += other.system, softirq += other.softirq;
     return *this;
   }
+  [[nodiscard]] CpuUse operator*(double part) const noexcept { return {user * part, system * part, softirq * part}; }
 };
 
 /// Since the process began, and the host.

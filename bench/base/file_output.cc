@@ -12,6 +12,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/system/random64.h"
+#include "base/unique_fd.h"
+
 namespace fairlead::bench {
 namespace {
 
@@ -77,18 +80,29 @@ bool is_open_already(const std::filesystem::path& path) {
 struct Place {
   bool replaces;
   std::string path;    // that is replaced, or written to
-  std::string beside;  // the name until then
+  std::string beside;  // the name until then, which nobody knows before
+  mode_t mode;         // of what is replaced
 };
+
+/// Nobody else's, however he guessed the name; private while it is not whole, if what it replaces is.
+UniqueFd create_beside(const Place& place) {
+  return UniqueFd(::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, place.mode));
+}
 
 Place place_of(const std::string& path) {
   struct stat existing{};
   const bool is_other = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
-  if (is_other || is_open_already(path)) return {false, path, {}};
+  if (is_other || is_open_already(path)) return {false, path, {}, 0};
   const std::string replaced = behind_links(path);
-  return {true, replaced, fmt::format("{}.{}.tmp", replaced, ::getpid())};
+  return {true, replaced, fmt::format("{}.{:016x}.tmp", replaced, random64()), mode_of(replaced)};
 }
 
 }  // namespace
+
+mode_t mode_of(const std::string& path) {
+  struct stat existing{};
+  return ::stat(path.c_str(), &existing) == 0 ? existing.st_mode & 0777 : 0666;
+}
 
 std::string behind_links(const std::string& path) {
   return follow_links(path, [](const std::filesystem::path&) { return false; }).string();
@@ -105,9 +119,8 @@ Status check_writable(const std::string& path) {
     if (std::filesystem::is_directory(path)) return file_error("write", path, EISDIR);
     return ::access(path.c_str(), W_OK) == 0 ? Status() : failed("write", path);
   }
-  const int fd = ::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return failed("create", path);
-  ::close(fd);
+  const UniqueFd fd = create_beside(place);
+  if (!fd) return failed("create", path);
   ::unlink(place.beside.c_str());
   return {};
 }
@@ -116,8 +129,12 @@ Status write_text(const std::string& path, std::string_view text) {
   if (path == "-") return write_all(stdout, text) ? Status() : failed("write to", "standard output");
   const Place place = place_of(path);
   // Behind what is in an open file already.
-  std::FILE* const file = place.replaces ? std::fopen(place.beside.c_str(), "we") : std::fopen(path.c_str(), "ae");
+  UniqueFd fd = place.replaces ? create_beside(place)
+                               : UniqueFd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd) return failed("create", path);
+  std::FILE* const file = ::fdopen(fd.get(), place.replaces ? "w" : "a");
   if (file == nullptr) return failed("create", path);
+  (void)fd.release();
   const bool written = write_all(file, text);
   if (std::fclose(file) != 0 || !written) {
     Status status = failed("write", path);

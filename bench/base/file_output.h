@@ -1,6 +1,8 @@
 // Text into files that other programs wait for or read.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -14,13 +16,16 @@ namespace fairlead::bench {
 /// What the links of the last component lead to, which need not be there.
 [[nodiscard]] std::string behind_links(const std::string& path);
 
+/// Who may read and write what lies there; of what does not, the mode with which files are made.
+[[nodiscard]] mode_t mode_of(const std::string& path);
+
 /// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
 /// beside it; writes nothing.
 [[nodiscard]] Status check_writable(const std::string& path);
 
-/// Writes beside the file and renames, so that a reader sees nothing or everything; links stay. "-" writes to standard
-/// output. What is no file, or one that is open already (/dev/stdout), is written to where it is.
-/// Errors name the file and the system's reason.
+/// Writes beside the file and renames, so that a reader sees nothing or everything; links stay, and who may read it.
+/// "-" writes to standard output. What is no file, or one that is open already (/dev/stdout), is written to where it
+/// is. Errors name the file and the system's reason.
 Status write_text(const std::string& path, std::string_view text);
 
 }  // namespace fairlead::bench

@@ -9,10 +9,13 @@ namespace {
 
 // Destroying a value recurses once per level; this bounds it for any input.
 constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxWords = 200;  // of what the parser says, which holds what it read last
+constexpr std::size_t kMaxShown = 40;
 
 // Builds values from nlohmann's events: its own document type would drop duplicate names silently.
 class Builder {
  public:
+  explicit Builder(std::size_t most) : left_(most), most_(most) {}
   bool null() { return add(Json()); }
   bool boolean(bool value) { return add(Json(value)); }
   bool number_integer(std::int64_t value) { return add(Json(value)); }
@@ -31,7 +34,7 @@ class Builder {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
     std::string_view what = error.what();
     if (const std::size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
-    error_ = fmt::format("byte {}: {}", position, what);
+    error_ = fmt::format("byte {}: {}", position, what.substr(0, kMaxWords));
     return false;
   }
 
@@ -64,6 +67,10 @@ class Builder {
   }
 
   bool add(Json value) {
+    if (left_-- == 0) {
+      error_ = fmt::format("more than {} values", most_);
+      return false;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
     } else if (open_.back().is_object) {
@@ -76,6 +83,8 @@ class Builder {
 
   std::vector<Level> open_;
   Json root_;
+  std::size_t left_;
+  const std::size_t most_;
   std::string error_ = "empty";
 };
 
@@ -87,8 +96,10 @@ nlohmann::ordered_json to_nlohmann(const Json& value) {
     return out;
   }
   if (const auto* members = value.object()) {
-    auto out = nlohmann::ordered_json::object();
-    for (const auto& [name, member] : *members) out[name] = to_nlohmann(member);
+    nlohmann::ordered_json::object_t out;
+    std::vector<nlohmann::ordered_json::object_t::value_type>& list = out;  // its own insertion looks at all before
+    list.reserve(members->size());
+    for (const auto& [name, member] : *members) list.emplace_back(name, to_nlohmann(member));
     return out;
   }
   if (const auto flag = value.boolean()) return *flag;
@@ -100,14 +111,22 @@ nlohmann::ordered_json to_nlohmann(const Json& value) {
 
 }  // namespace
 
-Result<Json> Json::parse(std::string_view text) {
-  Builder builder;
+Result<Json> Json::parse(std::string_view text, std::size_t most) {
+  Builder builder(most);
   const bool complete = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take(complete);
 }
 
 std::string Json::dump(int indent) const {
   return to_nlohmann(*this).dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string Json::brief() const {
+  if (object() != nullptr) return "an object";
+  if (array() != nullptr) return "an array";
+  std::string text = dump();
+  if (text.size() > kMaxShown) text.replace(kMaxShown, std::string::npos, "...");
+  return text;
 }
 
 std::optional<bool> Json::boolean() const noexcept {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,10 +38,14 @@ class Json {
   Json(Object value) : value_(std::move(value)) {}
   // NOLINTEND(google-explicit-constructor)
 
-  /// Reads one document; nothing may follow it. Errors: kDataLoss with the byte offset; nesting beyond 64.
-  static Result<Json> parse(std::string_view text);
+  /// Reads one document; nothing may follow it. A value takes some 70 bytes, so who takes a text of strangers sets
+  /// `most`. Errors: kDataLoss with the byte offset; nesting beyond 64; more than `most` values.
+  static Result<Json> parse(std::string_view text, std::size_t most = std::numeric_limits<std::size_t>::max());
   /// `indent` < 0: one line. Bytes that are not UTF-8 are replaced by U+FFFD.
   [[nodiscard]] std::string dump(int indent = -1) const;
+
+  /// For a message: a value as it is written, cut behind 40 bytes, and of what has others in it only that.
+  [[nodiscard]] std::string brief() const;
 
   [[nodiscard]] const std::string* string() const noexcept { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const Array* array() const noexcept { return std::get_if<Array>(&value_); }

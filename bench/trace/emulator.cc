@@ -33,8 +33,9 @@ void Emulation::handle(const Event& event) {
       if (!stream.buffer.empty() && stream.buffer_number == event.value) flush(event.stream);
       break;
     case Kind::kCommands:
-      for (Command& command : batches_[event.batch]) stream.queue.push_back({command, arrivals_++});
-      batches_[event.batch].clear();
+      for (const Command& command : std::exchange(batches_[event.batch], {})) {
+        stream.queue.push_back({command, arrivals_++});
+      }
       work();
       break;
     case Kind::kPayload:
@@ -89,9 +90,9 @@ void Emulation::program() {
       if (!call(record)) return wait([this, &record] { return has_room(record); });
       part_ = Part::kWait;
       if (record.blocking) {
-        ++step_.waits;
         const std::uint64_t last = streams_[record.stream].appended;
         if (!is_complete(streams_[record.stream], last)) {
+          ++step_.waits;
           return wait([this, &record, last] { return is_complete(streams_[record.stream], last); });
         }
       }

@@ -178,6 +178,10 @@ class Parser {
     if (total_ns_ > kMaxTraceTotalNs) {
       line.fail(fmt::format("gaps and launches take {} ns so far, of at most {}", total_ns_, kMaxTraceTotalNs));
     }
+    total_bytes_ += record.bytes_out + record.bytes_back;
+    if (total_bytes_ > kMaxTraceTotalBytes) {
+      line.fail(fmt::format("calls move {} bytes so far, of at most {}", total_bytes_, kMaxTraceTotalBytes));
+    }
     trace_.records.push_back(record);
   }
 
@@ -190,7 +194,7 @@ class Parser {
 
   std::string_view file_;
   Trace trace_;
-  std::uint64_t device_ns_ = 0, total_ns_ = 0;
+  std::uint64_t device_ns_ = 0, total_ns_ = 0, total_bytes_ = 0;
   std::bitset<kMaxTraceStreams> marked_;
 };
 

@@ -32,15 +32,16 @@ inline constexpr std::size_t kTraceOps = 6;
 [[nodiscard]] std::string_view name_of(TraceOp op) noexcept;
 
 // Beyond any of these a trace is refused.
-inline constexpr std::size_t kMaxTraceFile = std::size_t{256} << 20;     // bytes
-inline constexpr std::size_t kMaxTraceLine = 4096;                       // bytes, without the line feed
-inline constexpr std::size_t kMaxTraceRecords = 1'000'000;               //
-inline constexpr std::size_t kMaxTraceText = 1024;                       // bytes of the name, and of `made`
-inline constexpr std::uint64_t kMaxTraceNs = 10'000'000'000;             // of a gap, and of a launch
-inline constexpr std::uint64_t kMaxTraceTotalNs = 600'000'000'000;       // of all of them together
-inline constexpr std::uint64_t kMaxTraceParameters = 4096;               // bytes of a launch
-inline constexpr std::uint64_t kMaxTraceCopy = std::uint64_t{64} << 20;  // bytes of a copy
-inline constexpr std::uint64_t kMaxTraceStreams = 16;                    // they count from 0
+inline constexpr std::size_t kMaxTraceFile = std::size_t{256} << 20;            // bytes
+inline constexpr std::size_t kMaxTraceLine = 4096;                              // bytes, without the line feed
+inline constexpr std::size_t kMaxTraceRecords = 1'000'000;                      //
+inline constexpr std::size_t kMaxTraceText = 1024;                              // bytes of the name, and of `made`
+inline constexpr std::uint64_t kMaxTraceNs = 10'000'000'000;                    // of a gap, and of a launch
+inline constexpr std::uint64_t kMaxTraceTotalNs = 600'000'000'000;              // of all of them together
+inline constexpr std::uint64_t kMaxTraceParameters = 4096;                      // bytes of a launch
+inline constexpr std::uint64_t kMaxTraceCopy = std::uint64_t{64} << 20;         // bytes of a copy
+inline constexpr std::uint64_t kMaxTraceTotalBytes = std::uint64_t{256} << 30;  // of all of them together
+inline constexpr std::uint64_t kMaxTraceStreams = 16;                           // they count from 0
 
 struct TraceRecord {
   std::uint64_t gap_ns = 0;  // that the program computes before this call

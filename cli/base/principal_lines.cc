@@ -30,12 +30,14 @@ Status read_principal_lines(std::string_view text, const std::string& path, std:
     }
     if (!names.insert(who).second) return wrong(fmt::format("'{}' has a line already", who));
     begin(who);
+    std::set<std::string, std::less<>> set_already;
     for (std::string word; words >> word;) {
       const std::size_t equals = word.find('=');
       if (equals == std::string::npos) {
         return wrong(fmt::format("'{}' is no setting; settings are as memory=8G, without blanks", word));
       }
       const std::string_view name = std::string_view(word).substr(0, equals);
+      if (!set_already.emplace(name).second) return wrong(fmt::format("{}: it is set twice", name));
       if (const Status done = set(name, std::string_view(word).substr(equals + 1)); !done.ok()) {
         return wrong(fmt::format("{}: {}", name, done.message()));
       }

@@ -133,8 +133,6 @@ Result<ModelFiles> open_any(const std::string& path) {
   if (path.ends_with(kIndex)) return open_index(path);
   ModelFiles model;
   if (Status status = add_shard(model, path); !status.ok()) return status;
-  // The one file of a model is named by who pulls it.
-  model.files.front().file.name = "model.safetensors";
   return model;
 }
 
@@ -143,10 +141,14 @@ Result<ModelFiles> open_any(const std::string& path) {
 Result<ModelFiles> open_model(const std::string& path) {
   Result<ModelFiles> model = open_any(path);
   if (!model) return model.error();
+  // The one file of a model is named by who pulls it.
+  if (ModelFile& first = model->files.front().file; model->files.size() == 1 && !first.raw) {
+    first.name = "model.safetensors";
+  }
   std::vector<ModelFile> files;
   for (const InputFile& input : model->files) {
     files.push_back(input.file);
-    if (model->files.size() == 1) break;
+    if (model->files.size() == 1 && !input.file.raw) break;
     if (Status legal = check_file_name(input.path); !legal.ok()) return legal;
   }
   if (Status limits = check_limits(path, files, model->entries); !limits.ok()) return limits;

@@ -134,7 +134,7 @@ Result<std::shared_ptr<Model>> ModelStore::lay_out(std::string name, std::vector
 }
 
 Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
-                           const std::string& pusher) {
+                           const std::string& pusher, bool* own_pushes) {
   const Quota quota = quotas_.of(pusher);
   const std::uint64_t limit = std::min({max_push_, max_bytes_, quota.push, quota.bytes});
   const bool own = limit < std::min(max_push_, max_bytes_);  // the quota's
@@ -143,6 +143,7 @@ Status ModelStore::reserve(Reservation& reservation, std::uint64_t bytes, const 
                                                            : "";
   std::uint64_t* const of_pusher = pusher.empty() ? nullptr : &pushing_of_[pusher];
   if (of_pusher != nullptr && *of_pusher > reservation.bytes_ && (bytes > limit || *of_pusher > limit - bytes)) {
+    if (own_pushes != nullptr) *own_pushes = true;
     return {Code::kUnavailable,
             fmt::format("no room for model {} of {}: '{}' is pushing {} already, of {} at once; try again later{}",
                         name, format_bytes(reservation.bytes_ + bytes), pusher, format_bytes(*of_pusher),

@@ -124,9 +124,9 @@ class ModelStore {
   };
   /// Adds `bytes` of model `name` to the reservation. `pusher`: the client's principal; empty: none. Errors (of a
   /// quota's the message names it): kResourceExhausted if so much may not be pushed, with the limit; kUnavailable if
-  /// other pushes hold the room.
-  Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name,
-                 const std::string& pusher = {});
+  /// other pushes hold the room, and then `own_pushes` becomes true if they are the same pusher's.
+  Status reserve(Reservation& reservation, std::uint64_t bytes, const std::string& name, const std::string& pusher = {},
+                 bool* own_pushes = nullptr);
 
   /// Lays the tensors out; allocate() is the next step. Error: kInvalidArgument for a tensor name that stands twice.
   static Result<std::shared_ptr<Model>> lay_out(std::string name, std::vector<ModelFile> files,

@@ -130,7 +130,9 @@ Result<Output> Output::create(const std::string& path, bool folder) {
 
 Result<const Output::File*> Output::add(std::string_view name, std::string_view prefix, std::uint64_t bytes) {
   const std::string path = folder_ ? fmt::format("{}/{}", temporary_, name) : temporary_;
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  // In a folder it is as new as that, and else private while it is not whole, if what it replaces is.
+  const mode_t mode = folder_ ? 0666 : bench::mode_of(path_);
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!fd) return file_error("create", path, errno);
   remove_on_signals(path);
   files_.push_back(std::make_unique<File>(File{path, std::move(fd)}));

@@ -33,7 +33,7 @@ bool Fields::wide_number(std::string_view name, std::uint64_t& out, std::uint64_
   if (value == nullptr) return false;
   const auto number = value->uint();
   if (!number || *number > max) {
-    wrong(name, fmt::format("is {}, not a whole number up to {}", value->dump().substr(0, 40), max));
+    wrong(name, fmt::format("is {}, not a whole number up to {}", value->brief(), max));
     return false;
   }
   out = *number;

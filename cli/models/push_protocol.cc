@@ -63,6 +63,7 @@ Result<PushMessage> take(Fields& in, TensorBatch m) {
   in.list("tensors", kMaxTensorsPerBatch, [&m](Fields& one) {
     TensorEntry entry;
     one.text("name", entry.tensor.name, kMaxTensorName).tensor_type(entry.tensor);
+    if (entry.tensor.name == kMetadataName) one.wrong("name", "is what the file's metadata has");
     one.number_or_null("crc32", entry.crc);
     m.entries.push_back(std::move(entry));
   });

@@ -16,7 +16,7 @@ namespace {
 using bench::Json;
 
 constexpr std::uint64_t kPrefixBytes = 8;
-constexpr std::string_view kMetadata = "__metadata__";
+constexpr std::size_t kMaxValues = 4'000'000;  // 64 for each of the most tensors of a model; 300 MB as they are read
 
 // A name in a message: quoted, not endless.
 std::string quoted(std::string_view name) {
@@ -60,7 +60,7 @@ Result<std::vector<std::int64_t>> read_shape(const Json& entry) {
     const auto value = dimension.uint();
     if (!value || *value > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
       return Status(Code::kDataLoss, fmt::format("dimension {} of the shape is {}, not an integer from 0 to 2^63 - 1",
-                                                 shape.size(), dimension.dump()));
+                                                 shape.size(), dimension.brief()));
     }
     shape.push_back(static_cast<std::int64_t>(*value));
   }
@@ -79,6 +79,12 @@ Result<std::pair<std::uint64_t, std::uint64_t>> read_offsets(const Json& entry) 
 // One member of the header, all but where it lies among the others.
 Result<FileTensor> read_tensor(const std::string& name, const Json& entry, std::uint64_t data_bytes) {
   if (entry.object() == nullptr) return Status(Code::kDataLoss, "its entry is no object");
+  for (const std::string_view field : {"dtype", "shape", "data_offsets"}) {
+    const auto is_it = [field](const auto& member) { return member.first == field; };
+    if (std::ranges::count_if(*entry.object(), is_it) > 1) {  // others take the last
+      return Status(Code::kDataLoss, fmt::format("{} stands twice in its entry", field));
+    }
+  }
   Result<std::string> dtype = read_dtype(entry);
   if (!dtype) return dtype.error();
   Result<std::vector<std::int64_t>> shape = read_shape(entry);
@@ -98,7 +104,11 @@ Result<FileTensor> read_tensor(const std::string& name, const Json& entry, std::
 
 Status read_metadata(const Json& entry, const Complaint& complaint, SafetensorsHeader& header) {
   if (entry.object() == nullptr) return complaint.about_file("__metadata__ is no object");
+  std::unordered_set<std::string_view> keys;
   for (const auto& [key, value] : *entry.object()) {
+    if (!keys.insert(key).second) {
+      return complaint.about_file(fmt::format("__metadata__ {} stands there twice", quoted(key)));
+    }
     if (value.string() == nullptr) {
       return complaint.about_file(fmt::format("__metadata__ {} is a {}, not a string", quoted(key), value.type_name()));
     }
@@ -109,8 +119,9 @@ Status read_metadata(const Json& entry, const Complaint& complaint, SafetensorsH
 
 // The tensors must cover the data in order: whoever writes a file with holes or overlaps hides something in it.
 Status check_cover(SafetensorsHeader& header, const Complaint& complaint) {
-  std::sort(header.tensors.begin(), header.tensors.end(), [](const FileTensor& a, const FileTensor& b) {
-    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+  // What has no bytes keeps the header's order: so what is pulled is byte for byte what was pushed.
+  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const FileTensor& a, const FileTensor& b) {
+    return std::tie(a.offset, a.bytes) < std::tie(b.offset, b.bytes);
   });
   std::uint64_t covered = 0;
   for (const FileTensor& tensor : header.tensors) {
@@ -173,7 +184,7 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> head, std
   }
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + kPrefixBytes, length);
   if (!text.starts_with('{')) return complaint.about_file("the header does not begin with '{'");
-  Result<Json> document = Json::parse(text);
+  Result<Json> document = Json::parse(text, kMaxValues);
   if (!document) return complaint.about_file("the header is " + document.error().message());
 
   SafetensorsHeader header;
@@ -182,7 +193,7 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> head, std
   std::unordered_set<std::string_view> names;
   for (const auto& [name, entry] : *document->object()) {
     if (!names.insert(name).second) return complaint.about(name, "the name stands twice in the header");
-    if (name == kMetadata) {
+    if (name == kMetadataName) {
       if (Status status = read_metadata(entry, complaint, header); !status.ok()) return status;
       continue;
     }
@@ -200,7 +211,7 @@ std::string safetensors_prefix(std::span<const FileTensor> tensors,
   if (!metadata.empty()) {
     Json::Object pairs;
     for (const auto& [key, value] : metadata) pairs.emplace_back(key, value);
-    document.emplace_back(kMetadata, std::move(pairs));
+    document.emplace_back(kMetadataName, std::move(pairs));
   }
   std::uint64_t offset = 0;
   for (const FileTensor& tensor : tensors) {

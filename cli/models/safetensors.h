@@ -20,6 +20,7 @@
 
 namespace fairlead::cli {
 
+inline constexpr std::string_view kMetadataName = "__metadata__";    // what a file says of itself; no tensor's
 inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;  // bytes; the format's own limit
 
 struct FileTensor {

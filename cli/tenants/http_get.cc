@@ -5,9 +5,12 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "base/unique_fd.h"
 #include "fairlead/config.h"
@@ -23,9 +26,29 @@ Status unreachable(std::string_view where, std::string_view why) {
 
 /// False: not in time.
 bool await(int fd, short events, steady_clock::time_point by) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by - steady_clock::now()).count();
-  pollfd poll{fd, events, 0};
-  return left > 0 && ::poll(&poll, 1, static_cast<int>(left)) > 0;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(by - steady_clock::now()).count();
+    pollfd poll{fd, events, 0};
+    if (left <= 0) return false;
+    const int ready = ::poll(&poll, 1, static_cast<int>(left));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
+/// How long the body is to be, if the head says so.
+std::optional<std::size_t> length_of(std::string_view head) {
+  constexpr std::string_view kName = "content-length:";
+  const auto is_same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
+  while (!head.empty()) {
+    const std::size_t end = std::min(head.find("\r\n"), head.size());
+    std::string_view line = head.substr(0, end);
+    head.remove_prefix(std::min(end + 2, head.size()));
+    if (line.size() < kName.size() || !std::ranges::equal(line.substr(0, kName.size()), kName, is_same)) continue;
+    line.remove_prefix(std::min(line.find_first_not_of(" \t", kName.size()), line.size()));
+    std::size_t length = 0;
+    if (std::from_chars(line.data(), line.data() + line.size(), length).ec == std::errc()) return length;
+  }
+  return std::nullopt;
 }
 
 Result<UniqueFd> connect(std::string_view host_port, steady_clock::time_point by) {
@@ -91,6 +114,11 @@ Result<std::string> http_get(std::string_view host_port, std::string_view path, 
     return Status(Code::kUnavailable,
                   fmt::format("{} has no {}: {}", host_port, path,
                               answer.substr(9, std::min<std::size_t>(answer.find("\r\n"), 80) - 9)));
+  }
+  const std::size_t came = answer.size() - head - 4;
+  if (const auto length = length_of(std::string_view(answer).substr(0, head)); length && came < *length) {
+    return Status(Code::kDataLoss,
+                  fmt::format("{} hung up within {}, after {} of {} bytes; try again", host_port, path, came, *length));
   }
   return answer.substr(head + 4);
 }

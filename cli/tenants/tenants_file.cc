@@ -21,8 +21,9 @@ Setter set_share(double* target) {
     double value = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (percent) value /= 100;
-    if (error != std::errc() || rest != text.data() + text.size() || !(value > 0 && value <= 1)) {
-      return Status(Code::kInvalidArgument, fmt::format("'{}' is no share (legal: 0.25, or 25%; at most 1)", text));
+    if (error != std::errc() || rest != text.data() + text.size() || !(value >= command::kLeastShare && value <= 1)) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}' is no share (legal: 0.25, or 25%; {} to 1)", text, command::kLeastShare));
     }
     *target = value;
     return Status();

@@ -119,9 +119,9 @@ Status Tenants::check(const std::vector<Tenant>& tenants, Sharing sharing, std::
     if (tenant.name == kOthers) {
       return wrong("fixed shares are of tenants that are named: there is no knowing how many '*' is");
     }
-    if (!(tenant.share > 0) || tenant.share > 1) {
-      return wrong(
-          fmt::format("tenant '{}' has a share of {}, which must be above 0 and at most 1", tenant.name, tenant.share));
+    if (!(tenant.share >= fairlead::command::kLeastShare && tenant.share <= 1)) {
+      return wrong(fmt::format("tenant '{}' has a share of {}, which must be {} to 1", tenant.name, tenant.share,
+                               fairlead::command::kLeastShare));
     }
     for (std::size_t device = 0; device < devices; ++device) {
       if (may_use(tenant, device)) sums[device] += tenant.share;

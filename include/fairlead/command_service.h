@@ -183,16 +183,19 @@ enum class Sharing : std::uint8_t {
   kFixed,       // one at a time, each tenant at most its Tenant::share of the time; what one leaves is not lent out
 };
 
+inline constexpr double kLeastShare =
+    0.001;  // with less, a command of a second would keep its tenant waiting for longer than that
+
 /// What one tenant may have at a service: a principal of EngineConfig::keys_file, over all its sessions. 0: no limit
 /// but the service's and its executors'.
 struct Tenant {
-  std::string name;                      // of the principal; "*": whoever else showed a key, each on these terms
-  std::uint64_t memory_bytes = 0;        // of each device
-  std::uint32_t sessions = 0;            // at once
-  std::uint32_t channels = 0;            // of a session
-  std::uint32_t credits = 0;             // of a channel: commands that are under way
-  std::uint64_t bytes_per_second = 0;    // copied in and out together
-  double share = 0;                      // Sharing::kFixed: of each device's time, above 0; of all tenants at most 1
+  std::string name;                    // of the principal; "*": whoever else showed a key, each on these terms
+  std::uint64_t memory_bytes = 0;      // of each device
+  std::uint32_t sessions = 0;          // at once
+  std::uint32_t channels = 0;          // of a session
+  std::uint32_t credits = 0;           // of a channel: commands that are under way
+  std::uint64_t bytes_per_second = 0;  // copied in and out together
+  double share = 0;                    // Sharing::kFixed: of each device's time, kLeastShare or more; of all at most 1
   std::vector<std::uint32_t> devices{};  // that it may use, by number; none: all
 };
 

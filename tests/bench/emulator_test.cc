@@ -79,6 +79,12 @@ TEST(Emulator, BlockingCallsTakeARoundTripEach) {
   EXPECT_EQ(step.buffers, 20U);
 }
 
+TEST(Emulator, AWaitForWhatIsCompleteIsNone) {
+  std::string lines = launches(1, ",\"blocking\":true");
+  for (int i = 0; i < 99; ++i) lines += "{\"op\":\"synchronize\"}\n";
+  EXPECT_EQ(emulate_remote(parse(lines), {kRtt, 0}).waits, 1U);
+}
+
 TEST(Emulator, WhatNobodyWaitsForIsWaitedForAtTheEnd) {
   const EmulatedStep step = emulate_remote(parse(launches(3)), {kRtt, 0});
   EXPECT_DOUBLE_EQ(step.step_ns, kRtt + 3 * 7000);

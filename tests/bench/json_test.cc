@@ -21,6 +21,35 @@ TEST(Json, KeepsDuplicateNames) {
   EXPECT_EQ(parsed->object()->size(), 2U);
 }
 
+// Each member looked for among all before it took minutes, which whoever may send a message could make a server take.
+TEST(Json, AnObjectOfManyIsWrittenAtOnce) {
+  Json::Object members;
+  for (int i = 0; i < 300'000; ++i) members.emplace_back(std::to_string(i), i);
+  const std::string text = Json(std::move(members)).dump();
+  const Result<Json> read = Json::parse(text);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->object()->size(), 300'000U);
+  EXPECT_EQ(read->dump(), text);
+}
+
+TEST(Json, WhatAMessageShowsIsBrief) {
+  EXPECT_EQ(Json(Json::Object{{"a", 1}}).brief(), "an object");
+  EXPECT_EQ(Json(Json::Array{1}).brief(), "an array");
+  EXPECT_EQ(Json(-3).brief(), "-3");
+  EXPECT_EQ(Json("it").brief(), "\"it\"");
+  EXPECT_LT(Json(std::string(1'000'000, 'x')).brief().size(), 50U);
+  const Result<Json> bad = Json::parse("{\"" + std::string(1'000'000, 'x'));
+  ASSERT_FALSE(bad);
+  EXPECT_LT(bad.error().message().size(), 400U);
+}
+
+TEST(Json, OfMoreValuesThanAreWantedNoneIsGiven) {
+  EXPECT_TRUE(Json::parse("[1,2,3]", 4));
+  const Result<Json> many = Json::parse("[1,2,3]", 3);
+  ASSERT_FALSE(many);
+  EXPECT_THAT(many.error().message(), testing::HasSubstr("more than 3 values"));
+}
+
 TEST(Json, FractionIsNoInteger) {
   EXPECT_EQ(Json::parse("1.0")->uint(), std::nullopt);
   EXPECT_EQ(Json::parse("1e3")->uint(), std::nullopt);

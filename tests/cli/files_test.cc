@@ -268,6 +268,41 @@ TEST_F(FilesTest, TextGoesIntoAFileThatIsOpenAlready) {
   EXPECT_EQ(names(), (std::vector<std::string>{"stdout"}));
 }
 
+TEST_F(FilesTest, WhatWasPrivateStaysSo) {
+  write("private", "before");
+  fs::permissions(path("private"), fs::perms::owner_read | fs::perms::owner_write);
+  const auto mode = [this](std::string_view name) { return fs::status(path(name)).permissions() & fs::perms::mask; };
+  ASSERT_TRUE(bench::write_text(path("private"), "text").ok());
+  EXPECT_EQ(mode("private"), fs::perms::owner_read | fs::perms::owner_write);
+  Result<Output> output = Output::create(path("private"), false);
+  ASSERT_TRUE(output);
+  const auto file = output->add("model.safetensors", "prefix", 6);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(fs::status((*file)->path).permissions() & fs::perms::mask, fs::perms::owner_read | fs::perms::owner_write);
+  ASSERT_TRUE(output->commit().ok());
+  EXPECT_EQ(mode("private"), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(FilesTest, TextGoesIntoNoFileThatSomebodyElsePlanted) {
+  write("victim", "its own");
+  const std::string guessed = fmt::format("{}.{}.tmp", path("text"), ::getpid());
+  fs::create_symlink(path("victim"), guessed);
+  ASSERT_TRUE(bench::check_writable(path("text")).ok());
+  ASSERT_TRUE(bench::write_text(path("text"), "text").ok());
+  EXPECT_FALSE(fs::is_symlink(path("text")));
+  EXPECT_EQ(fs::file_size(path("victim")), 7U);
+  EXPECT_TRUE(fs::is_symlink(guessed)) << "it is not ours to remove";
+}
+
+TEST_F(FilesTest, AFolderOfOneFileIsAModelOfOneFile) {
+  fs::create_directory(path("one"));
+  write("one/my model.safetensors", safetensors_prefix({}, {}));
+  const Result<ModelFiles> model = open_model(path("one"));
+  ASSERT_TRUE(model) << model.error().to_string();
+  ASSERT_EQ(model->files.size(), 1U);
+  EXPECT_EQ(model->files.front().file.name, "model.safetensors");
+}
+
 TEST_F(FilesTest, TheKindOfOutputMustBeThatOfTheModel) {
   write("file", "");
   fs::create_directory(path("empty"));

@@ -85,6 +85,18 @@ TEST(HttpGet, WhatIsNoHttpIsSaid) {
   }
 }
 
+TEST(HttpGet, APageThatIsCutIsNone) {
+  for (const std::string head :
+       {"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n", "HTTP/1.0 200 OK\r\ncontent-length:20\r\n\r\n"}) {
+    const std::string words = head + "something 123";
+    const Server server(words, words.size());
+    const Result<std::string> page = http_get(server.address(), "/metrics", kPatience);
+    ASSERT_FALSE(page);
+    EXPECT_EQ(page.error().code(), Code::kDataLoss);
+    EXPECT_THAT(page.error().message(), HasSubstr("after 13 of 20 bytes"));
+  }
+}
+
 TEST(HttpGet, OneThatSaysNothingIsLeft) {
   const Server server("", 0, false);
   const Result<std::string> page = http_get(server.address(), "/", milliseconds(50));

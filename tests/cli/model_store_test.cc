@@ -124,7 +124,9 @@ TEST_F(ModelStoreTest, AQuotaBoundsWhatIsPushed) {
   EXPECT_EQ(large.code(), Code::kResourceExhausted);
   EXPECT_THAT(large.message(), HasSubstr("larger than the quota of 'alice'"));
   EXPECT_TRUE(store_->reserve(first, 60 * kKiB, "m", "alice").ok());
-  const Status more = store_->reserve(second, 60 * kKiB, "n", "alice");
+  bool own_pushes = false;
+  const Status more = store_->reserve(second, 60 * kKiB, "n", "alice", &own_pushes);
+  EXPECT_TRUE(own_pushes) << "nobody else's are to give way";
   EXPECT_EQ(more.code(), Code::kUnavailable);
   EXPECT_THAT(more.message(), HasSubstr("raise its quota (--quotas)"));
   EXPECT_TRUE(store_->reserve(others, 900 * kKiB, "n", "bob").ok());

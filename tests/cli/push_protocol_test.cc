@@ -79,6 +79,7 @@ TEST(PushProtocol, RefusesMalformedMessages) {
        R"({"v":2,"type":"tensors","tensors":[{"name":"a","dtype":"F32","shape":[4611686018427387904],"bytes":4,"crc32":1}]})",
        R"({"v":2,"type":"tensors","tensors":[{"name":"a","dtype":"F32","shape":[1],"bytes":4,"crc32":4294967296}]})",
        R"({"v":2,"type":"tensors","tensors":[3]})",
+       R"({"v":2,"type":"tensors","tensors":[{"name":"__metadata__","dtype":"U8","shape":[1],"bytes":1,"crc32":1}]})",
        R"({"v":2,"type":"push_result","verified":1,"failed":0,"failures":[],"cpu_seconds":-1})"}) {
     const auto message = decode_text(text);
     ASSERT_FALSE(message) << text;

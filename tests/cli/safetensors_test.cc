@@ -85,6 +85,17 @@ TEST(Safetensors, AFileComesBackByteForByte) {
   EXPECT_EQ(prefix, std::string(reinterpret_cast<const char*>(file.data()), file.size() - 8));
 }
 
+TEST(Safetensors, TensorsWithoutBytesKeepTheirOrder) {
+  std::string header =
+      R"({"z":{"dtype":"F64","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  const auto file = file_of(header, 0);
+  const auto parsed = parse_safetensors(file, file.size(), "f");
+  ASSERT_TRUE(parsed) << parsed.error().to_string();
+  EXPECT_EQ(safetensors_prefix(parsed->tensors, parsed->metadata),
+            std::string(reinterpret_cast<const char*>(file.data()), file.size()));
+}
+
 TEST(Safetensors, PrefixIsReadBack) {
   const std::vector<FileTensor> tensors = {{"w", "F16", {3, 5}, 0, 30}, {"n", "I64", {}, 30, 8}};
   const std::vector<std::pair<std::string, std::string>> metadata = {{"k", "v\"\n"}};
@@ -168,6 +179,9 @@ TEST(SafetensorsBad, DuplicateName) {
                       R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                       2),
               HasSubstr("stands twice"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","dtype":"U8","shape":[1],"data_offsets":[0,4]}})", 4),
+              HasSubstr("dtype stands twice in its entry"));
+  EXPECT_THAT(refusal(R"({"__metadata__":{"k":"v","k":"w"}})", 0), HasSubstr("'k' stands there twice"));
 }
 
 TEST(SafetensorsFile, ReadsAFileAndNamesOneThatIsMissing) {

@@ -50,10 +50,11 @@ TEST(TenantsFile, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(error_of("a channels=4097"), HasSubstr("from 1 to 4096"));
   EXPECT_THAT(error_of("a colour=red"), HasSubstr("there is no 'colour' (legal: memory,"));
   EXPECT_THAT(error_of("a/b memory=1"), HasSubstr("a name has"));
+  EXPECT_THAT(error_of("a memory=8G memory=1M"), HasSubstr("line 1: memory: it is set twice"));
   for (const char* const devices : {"", ",", "0,", "16", "-1", "x"}) {
     EXPECT_THAT(error_of(std::string("a devices=") + devices), HasSubstr("line 1: devices:")) << devices;
   }
-  for (const char* const share : {"0", "0%", "1.1", "101%", "-0.5", "nan", "half", "", "%", "0.5x"}) {
+  for (const char* const share : {"0", "0%", "1e-12", "0.05%", "1.1", "101%", "-0.5", "nan", "half", "", "%", "0.5x"}) {
     EXPECT_THAT(error_of(std::string("a share=") + share), HasSubstr("is no share")) << share;
   }
 }

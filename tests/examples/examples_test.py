@@ -265,6 +265,13 @@ class Recordings(unittest.TestCase):
         self.count(calls, launch=8, copy_in=8, copy_out=4, mark=calls_of(calls, "mark"), fence=calls_of(calls, "fence"))
         self.assertGreaterEqual(calls_of(calls, "fence"), 4)
 
+    def test_notes_all_that_a_channel_does(self):
+        def calls_of_library(name):
+            shown = run("nm", "-D", "-C", "--defined-only", self.build / "lib" / name).stdout
+            return set(re.findall(r"command::Channel::(\w+)\([^\n]*?\)(?:@|$)", shown, re.MULTILINE))
+        self.assertEqual(calls_of_library("libfairlead.so") - calls_of_library("libfairlead-record.so"),
+                         {"flush", "recover"})  # the program's own time, as docs/benchmarks.md has it
+
     def test_says_what_is_wrong(self):
         scripts = pathlib.Path(__file__).resolve().parents[2] / "scripts"
         for command, said in (([BIN / "remote_pipeline", "127.0.0.1:1"], "exit code 1"), (["true"], "made no call"),

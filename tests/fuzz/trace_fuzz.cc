@@ -22,6 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (record.stream >= kMaxTraceStreams || record.on >= kMaxTraceStreams) std::abort();
   }
   const TraceTotals totals = totals_of(*trace);
-  if (totals.gap_ns + totals.device_ns > kMaxTraceTotalNs || totals.streams > kMaxTraceStreams) std::abort();
+  if (totals.gap_ns + totals.device_ns > kMaxTraceTotalNs ||
+      totals.bytes_out + totals.bytes_back > kMaxTraceTotalBytes || totals.streams > kMaxTraceStreams)
+    std::abort();
   return 0;
 }

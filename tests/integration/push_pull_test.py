@@ -213,6 +213,25 @@ class RoundTrip(Case):
         self.assertIn(f"1 of {len(random_model(2))} tensors verified", output)  # the one without bytes
         self.assertEqual(read_safetensors(copy)[0], random_model(2))
 
+    def test_a_file_that_is_replaced_meanwhile_goes_as_it_was_opened(self):
+        server = self.serve()
+        file, other, copy = self.path("m.safetensors"), self.path("other"), self.path("copy")
+        write_safetensors(file, random_model(2, seed=1))
+        write_safetensors(other, random_model(2, seed=2))
+        server.process.send_signal(signal.SIGSTOP)
+        client = self.start("push", file, server.listen, "--name", "m")
+        try:
+            fds = pathlib.Path(f"/proc/{client.process.pid}/fd")
+            while not any(os.path.realpath(fd) == os.path.realpath(file) for fd in fds.iterdir()):
+                self.assertIsNone(client.process.poll(), client.output)
+            os.replace(other, file)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        self.assertEqual(client.wait(), 0, client.output)
+        code, output = self.run_to_end("pull", server.listen, "m", copy)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(read_safetensors(copy)[0], random_model(2, seed=1))
+
     def test_json_on_standard_output_is_nothing_but_json(self):
         server = self.serve()
         file = self.path("m.safetensors")

@@ -241,6 +241,11 @@ Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   return noted({.op = nullptr}, *this, [&] { return pass(this, handle, bytes); });
 }
 
+Result<std::uint64_t> Channel::allocate_at(Handle handle, std::uint64_t address, std::uint64_t bytes) {
+  static const auto pass = next(&Channel::allocate_at);
+  return noted({.op = nullptr}, *this, [&] { return pass(this, handle, address, bytes); });
+}
+
 Result<std::uint64_t> Channel::release(Handle handle) {
   static const auto pass = next(&Channel::release);
   return noted({.op = nullptr}, *this, [&] { return pass(this, handle); });
@@ -288,6 +293,33 @@ Result<std::uint64_t> Channel::copy_within(Handle to, std::uint64_t to_offset, H
   return noted_work(0, *this, [&] { return pass(this, to, to_offset, from, from_offset, bytes); });
 }
 
+Result<std::uint64_t> Channel::copy_across(Handle to, std::uint64_t to_offset, std::uint32_t from_device, Handle from,
+                                           std::uint64_t from_offset, std::uint64_t bytes) {
+  static const auto pass = next(&Channel::copy_across);
+  return noted_work(0, *this, [&] { return pass(this, to, to_offset, from_device, from, from_offset, bytes); });
+}
+
+Result<std::uint64_t> Channel::upload(Handle handle, const Graph& graph) {
+  static const auto pass = next(&Channel::upload);
+  return noted({.op = nullptr}, *this, [&] { return pass(this, handle, graph); });
+}
+
+Result<std::uint64_t> Channel::update_graph(Handle graph, std::uint32_t number, const Launch& launch,
+                                            std::span<const std::byte> parameters) {
+  static const auto pass = next(&Channel::update_graph);
+  return noted({.op = nullptr}, *this, [&] { return pass(this, graph, number, launch, parameters); });
+}
+
+Result<std::uint64_t> Channel::launch_graph(Handle graph) {
+  static const auto pass = next(&Channel::launch_graph);
+  return noted_work(0, *this, [&] { return pass(this, graph); });
+}
+
+Result<std::uint64_t> Channel::release_graph(Handle graph) {
+  static const auto pass = next(&Channel::release_graph);
+  return noted({.op = nullptr}, *this, [&] { return pass(this, graph); });
+}
+
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
   static const auto pass = next(&Channel::launch);
   return noted_work(parameters.size(), *this, [&] { return pass(this, launch, parameters); });
@@ -333,8 +365,9 @@ Status Channel::synchronize(std::chrono::nanoseconds timeout) {
   if (depth != 0) return pass(this, timeout);
   const Within within;
   const nanoseconds gap = recorder().begin();
+  const bool waits = reached(Stage::kComplete) < last();
   const Status status = pass(this, timeout);
-  if (status.ok()) {
+  if (waits && status.ok()) {
     recorder().end_wait(gap, *this, last());
   } else {
     recorder().end({.op = nullptr}, gap, *this, false);

@@ -26,6 +26,10 @@ class Failed(Exception):
     pass
 
 
+class Missing(Failed):
+    """What would run is not installed."""
+
+
 @dataclasses.dataclass
 class Moved:
     rate: float       # GB/s
@@ -64,7 +68,7 @@ def pieces(size):
 
 
 class Contenders:
-    """`seconds` of each run, about; `wheels`: as judge_stacks.install gives them, by kind."""
+    """`seconds` of each run, about; `wheels`: as judge_stacks.wheels gives them."""
 
     def __init__(self, folder, seconds, wheels):
         self.folder, self.seconds, self.wheels = folder, seconds, wheels
@@ -148,7 +152,7 @@ class Contenders:
     def wheel(self, kind, size, environment=None):
         python, why = self.wheels[kind]
         if python is None:
-            raise Failed(why)
+            raise Missing(why)
         script, (number, each) = ROOT / "scripts/lib/wheel_rates.py", pieces(size)
         with tempfile.TemporaryDirectory(dir=self.folder) as meeting:
             common = [python, script, kind, meeting, number * each]

@@ -34,6 +34,7 @@ class Question:
     rounds: list = dataclasses.field(default_factory=list)
     idle: dict = dataclasses.field(default_factory=dict)   # name: (CPU-seconds, GB) of a run that moves next to nothing
     wrong: dict = dataclasses.field(default_factory=dict)  # name: why it was left out
+    unavailable: bool = False  # this machine lacks what it takes, so that nobody could be asked
 
     def keep_quietest(self, count):
         self.rounds = sorted(self.rounds, key=lambda each: each.others)[:count]

@@ -194,11 +194,11 @@ class Stacks:
                     raise Failed(f"the {role}'s exit code is {program.status}: {pairs.last_words(program.output())}")
         return judge(self.fairlead, body)
 
-    def wheels(self, kind, folder):
+    def wheels(self, kind, folder, no_setup):
         """Without loss and with; skipped where pip cannot have the wheel."""
         def step(limit):
             begin = time.monotonic()
-            python, problem = install(folder, WHEELS[kind])
+            python, problem = wheels(folder, [kind], no_setup)[kind]
             if problem:
                 return pairs.Outcome(False, problem, time.monotonic() - begin, skipped=True)
             return judge_programs.runs(limit, [(packet_io, self.wheel(kind, python, packet_io)) for packet_io in ("udp", "udp,drop=0.01")])
@@ -303,11 +303,25 @@ def install(folder, wheel):
     return python, None
 
 
+def installed(folder, wheel):
+    """As install, of what is there already."""
+    python, (name, version) = folder / "bin/python3", wheel.split("==")
+    asked = f"import importlib.metadata, sys; sys.exit(importlib.metadata.version('{name}') != '{version}')"
+    if not python.exists() or subprocess.run([python, "-c", asked], capture_output=True, check=False).returncode != 0:
+        return None, f"{wheel} is not in {folder}, and --no-setup installs nothing"
+    return python, None
+
+
+def wheels(folder, kinds, no_setup):
+    """{kind: as install gives it}"""
+    return {kind: (installed if no_setup else install)(folder, WHEELS[kind]) for kind in kinds}
+
+
 QPERF = ("rc_bw", "rc_bi_bw", "rc_lat", "rc_rdma_write_bw", "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "rc_rdma_read_bw",
          "rc_rdma_read_lat", "rc_compare_swap_mr", "rc_fetch_add_mr", "ver_rc_compare_swap", "ver_rc_fetch_add")
 
 
-def judges(server, client, port, quick, build):
+def judges(server, client, port, quick, build, no_setup):
     """[(name, seconds allowed for each of its runs, function of that limit)]; `build`: a folder that is kept."""
     stacks = Stacks(server, client, port)
     found = []
@@ -326,5 +340,5 @@ def judges(server, client, port, quick, build):
                                                   ("MPICH", "mpicc.mpich", ["mpirun.mpich", "-np", "4"], {})):
         found.append((f"{name} over UCX: allreduce, alltoall, 4 ranks", 60, stacks.collectives(compiler, launcher, environment)))
     for kind, name in (("mooncake", "Mooncake"), ("nixl", "NIXL")):
-        found.append((f"{name}'s wheel: write, read", 120, stacks.wheels(kind, build / "judge-wheels")))
+        found.append((f"{name}'s wheel: write, read", 120, stacks.wheels(kind, build / "judge-wheels", no_setup)))
     return found

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 
+import endings
 from namespaces import run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -65,7 +66,7 @@ class Link:
         self.settings = {**settings, "mtu": mtu}
         words = [f"{name}={value}" for name, value in settings.items()]
         self.forwarder = subprocess.Popen([program, "fl-tap0", "fl-tap1", *words], stdin=subprocess.DEVNULL,
-                                          stdout=subprocess.PIPE, text=True)
+                                          stdout=subprocess.PIPE, text=True, preexec_fn=endings.with_its_starter)
         try:
             if self.forwarder.stdout.readline() != "ready\n":
                 raise RuntimeError(f"{program} did not start: exit code {self.forwarder.wait()}")

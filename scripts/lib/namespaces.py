@@ -10,9 +10,13 @@ import subprocess
 import sys
 import time
 
+import endings
+
 INSIDE = "FAIRLEAD_INSIDE_NAMESPACES"
 OWN = ["unshare", "--user", "--map-root-user", "--net"]
 SKIPPED = 77  # as ctest knows it
+
+endings.end_in_order()
 
 
 def run(*words, at=()):
@@ -62,7 +66,8 @@ class Host:
     """Another host than this program's, until stop()."""
 
     def __init__(self):
-        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+        self.holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL,
+                                       preexec_fn=endings.with_its_starter)
         own = os.readlink("/proc/self/ns/net")
         while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
             if self.holder.poll() is not None:

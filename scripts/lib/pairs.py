@@ -1,9 +1,10 @@
 """Runs programs that come as a server and a client, each on its side (this host, a guest), with limits on everything.
 
 Used by scripts/judges and tests/interop. A process that it starts is a session of its own and is ended with all that it
-started, at the latest when its limit is over. Output goes to files, so that nothing blocks on a full pipe.
+started, at the latest when its limit is over or the script ends. Output goes to files, so that nothing blocks on a full pipe.
 """
 
+import atexit
 import contextlib
 import dataclasses
 import os
@@ -14,6 +15,8 @@ import subprocess
 import tempfile
 import time
 
+import endings
+
 # Seconds until a server listens that has no TCP socket by which to see it; an emulated machine starts programs slowly.
 SETTLE_HERE, SETTLE_THERE = 1.5, 8
 LISTENING = "0A"  # a socket's state in /proc/net/tcp, proc(5)
@@ -21,6 +24,7 @@ LISTENING = "0A"  # a socket's state in /proc/net/tcp, proc(5)
 # A shell starts what runs in its background deaf to SIGINT, and so would be what is started here, which is ended by it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+endings.end_in_order()
 
 
 def free_port():
@@ -67,7 +71,9 @@ class Program:
         self.status = None
         try:
             self._process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=self._file, stderr=self._file,
-                                             start_new_session=True, env={**os.environ, **(environment or {})})
+                                             start_new_session=True, preexec_fn=endings.with_its_starter,
+                                             env={**os.environ, **(environment or {})})
+            atexit.register(self.end)
         except OSError as problem:
             self._file.write(f"{self.argv[0]}: {problem.strerror}\n".encode())
             self._file.flush()
@@ -79,11 +85,12 @@ class Program:
             end = min(self._deadline, time.monotonic() + limit) if limit is not None else self._deadline
             try:
                 status = self._process.wait(max(0.01, end - time.monotonic()))
-                self.status = status if status >= 0 else 128 - status
+                status = status if status >= 0 else 128 - status
             except subprocess.TimeoutExpired:
-                self.status = 124
+                status = 124
                 self._at_its_limit = f"at its limit:\n{threads_of(self._process.pid)}\n{counters()}"
             self._end_session()
+            self.status = status
         return self.status
 
     def running(self):
@@ -108,7 +115,8 @@ class Program:
                 self._process.wait(patience)
                 if number == signal.SIGTERM:
                     self.signal(signal.SIGKILL)  # what it started and has not ended with it
-                return
+                break
+        atexit.unregister(self.end)
 
 
 @dataclasses.dataclass

@@ -45,6 +45,8 @@ def ask(asked, rounds):
     for question in asked.values():
         for each in question.rounds:
             each.others = others
+        question.unavailable = done.returncode == UNAVAILABLE
         if done.returncode != 0 or not question.rounds:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-            question.wrong.setdefault(US, said[0][:200])
+            for name in [US] if question.rounds else question.contenders:
+                question.wrong.setdefault(name, said[0][:200])

@@ -137,6 +137,12 @@ class Installed(unittest.TestCase):
         self.assertEqual([each for each in expected if not each.exists()], [])
         self.assertIn("fairlead ", run(self.prefix / "bin/fairlead", "version"))
 
+    def test_the_service_is_of_this_prefix(self):
+        unit = (self.prefix / "lib/systemd/system/fairlead.service").read_text()
+        program, settings = re.search(r"^ExecStart=(\S+) serve --config (\S+)$", unit, re.M).groups()
+        self.assertEqual(program, str(self.prefix / "bin/fairlead"))
+        self.assertTrue(pathlib.Path(settings).is_relative_to(self.prefix) and pathlib.Path(settings).exists(), settings)
+
     def test_it_lives_beside_grpc_and_protobuf(self):
         python = "/usr/bin/python3"  # Debian's, whose packages these are
         if subprocess.run([python, "-c", "import grpc, google.protobuf"], capture_output=True, check=False).returncode:

@@ -1,11 +1,25 @@
 // Two engines in this process, one buffer from one to the other, with every public header.
+#include <fairlead/burst.h>
+#include <fairlead/command.h>
+#include <fairlead/command_graph.h>
+#include <fairlead/command_service.h>
 #include <fairlead/config.h>
+#include <fairlead/cuda.h>
+#include <fairlead/cuda_executor.h>
+#include <fairlead/dlpack.h>
 #include <fairlead/engine.h>
+#include <fairlead/executor_around.h>
 #include <fairlead/export.h>
+#include <fairlead/fairlead.h>
+#include <fairlead/fairlead_command.h>
 #include <fairlead/handle.h>
+#include <fairlead/host_executor.h>
 #include <fairlead/log.h>
 #include <fairlead/memory.h>
+#include <fairlead/metrics.h>
 #include <fairlead/peer.h>
+#include <fairlead/placement.h>
+#include <fairlead/pool_writes.h>
 #include <fairlead/softroce.h>
 #include <fairlead/status.h>
 #include <fairlead/tensor.h>

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/guarded.h"
 #include "base/system/mapping_budget.h"
 #include "base/system/numa.h"
 #include "base/system/shared_memory.h"
@@ -39,6 +40,17 @@ int populate_until(std::span<std::byte> bytes, const std::stop_token& stop) noex
     const std::size_t piece = std::min(bytes.size(), kPiece);
     if (::madvise(bytes.data(), piece, MADV_POPULATE_WRITE) != 0) return errno;
     bytes = bytes.subspan(piece);
+  }
+  return 0;
+}
+
+// Fresh pages are all 0, and stay so.
+int touch_each(std::span<std::byte> fresh, std::size_t page) noexcept {
+  install_fault_handlers();
+  for (std::size_t at = 0; at < fresh.size(); at += page) {
+    std::byte* const first = fresh.data() + at;
+    const bool there = attempt(first, page, [first] { *static_cast<volatile std::byte*>(first) = std::byte{0}; });
+    if (!there) return ENOMEM;
   }
   return 0;
 }
@@ -89,6 +101,11 @@ std::byte* map_aligned(std::size_t size, std::size_t alignment, PageKind kind, i
 
 }  // namespace
 
+int make_present(std::span<std::byte> fresh, std::size_t page) noexcept {
+  const int error = populate_until(fresh, {});
+  return error == EINVAL ? touch_each(fresh, page) : error;  // a kernel before 5.14
+}
+
 void populate(std::span<std::byte> bytes, const std::stop_token& stop) noexcept { populate_until(bytes, stop); }
 
 Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
@@ -130,7 +147,7 @@ Result<Arena> Arena::map(std::size_t bytes, const ArenaOptions& options) {
       }
       if (choice.kind == PageKind::kTransparent) ::madvise(start, size, MADV_HUGEPAGE);  // a hint
       // Now, when a page that is not there after all (a cgroup's limit, another process) is an error and no SIGBUS.
-      if (is_huge(choice.kind)) error = populate_until(arena.bytes_, {});
+      if (is_huge(choice.kind)) error = make_present(arena.bytes_, page_bytes(choice.kind));
     }
     if (error == 0) return arena;
     if (!is_huge(choice.kind)) return exhausted(size, error);

@@ -57,6 +57,10 @@ class Arena {
   bool readable_ = false;
 };
 
+/// All of fresh memory's pages, of `page` bytes each, are there when it returns 0; else the error. A page that cannot
+/// be had is ENOMEM, also where the kernel, before 5.14, would raise SIGBUS for it.
+[[nodiscard]] int make_present(std::span<std::byte> fresh, std::size_t page) noexcept;
+
 /// Finds and clears the pages now, not under the first access: piece by piece, because the kernel holds the process's
 /// memory map for a whole call, and every thread that maps anything waits for it. Content stays. A hint: kernels before
 /// 5.14 refuse it. Ends early when `stop` is requested.

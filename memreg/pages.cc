@@ -62,6 +62,10 @@ std::size_t page_bytes(PageKind kind) noexcept {
   return kind == PageKind::kHuge2M ? k2M : page_size();
 }
 
+PageKind plainer_than(PageKind kind) noexcept {
+  return kind == PageKind::kOrdinary ? kind : kPageKinds.at(static_cast<std::size_t>(kind) - 1);
+}
+
 PageSupply page_supply(int node, bool shared, const std::string& sysfs) {
   const std::string all = sysfs + "/kernel/mm";
   const std::string folder =

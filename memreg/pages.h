@@ -25,6 +25,8 @@ inline constexpr std::array kPageKinds{PageKind::kOrdinary, PageKind::kTranspare
 [[nodiscard]] std::size_t page_size() noexcept;
 /// Bytes of a page of the kind; of a transparent one those of an ordinary one, for it may become that.
 [[nodiscard]] std::size_t page_bytes(PageKind kind) noexcept;
+/// The next best kind; of ordinary ones the same.
+[[nodiscard]] PageKind plainer_than(PageKind kind) noexcept;
 
 /// What the system has of huge pages of one size.
 struct HugePages {

@@ -8,6 +8,8 @@
 #include <cassert>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -49,16 +51,45 @@ void make_run_ready(const FreeBlock& run, std::size_t bytes, Audience next) noex
   }
 }
 
+// While blocks are on the way between a thread's cache, if it has one, and the shelf.
+class OnTheWay {
+ public:
+  explicit OnTheWay(ThreadCache* cache) noexcept : cache_(cache) {
+    if (cache_ != nullptr) cache_->moving().lock();
+  }
+  ~OnTheWay() {
+    if (cache_ != nullptr) cache_->moving().unlock();
+  }
+  OnTheWay(const OnTheWay&) = delete;
+  OnTheWay& operator=(const OnTheWay&) = delete;
+
+ private:
+  ThreadCache* const cache_;
+};
+
+// A block of those that threads gave back, and more for the cache. False: there is none.
+bool take_batch(Shelf& shelf, ThreadCache* cache, std::size_t index, FreeBlock& block) noexcept {
+  ThreadCache::Batch batch;
+  const std::size_t wanted = cache == nullptr ? 1 : ThreadCache::most_of(class_bytes_of(index)) / 2;
+  const std::size_t count = shelf.grab(index, std::span(batch).first(wanted));
+  if (count == 0) return false;
+  const auto rest = std::span<const FreeBlock>(batch).first(count - 1);
+  const std::size_t kept = cache == nullptr ? 0 : cache->fill(index, rest);
+  if (kept < rest.size()) shelf.put(index, rest.subspan(kept));
+  block = batch[count - 1];
+  return true;
+}
+
 }  // namespace
 
 Pool::Pool(const PoolOptions& options, ArenaHook hook)
     : options_(options), process_(::getpid()), shelf_(std::make_unique<Shelf>(ledger_, options.node, true)) {
   ledger_.arena_bytes = round_up(std::max(options.arena_bytes, kMinArenaBytes), page_size());
-  ledger_.max_bytes = options.max_bytes;
+  ledger_.max_bytes = round_up(options.max_bytes, page_size());  // as arenas are
   ledger_.best = options.best;
   ledger_.readable = options.readable;
   ledger_.hook = std::move(hook);
-  ledger_.make_room = [this] { trim(); };
+  ledger_.make_room = [this] { trim_shelves(false); };
   ledger_.on_new = [this](const Arena& arena) { on_new_arena(arena); };
 }
 
@@ -176,19 +207,19 @@ Result<Pool::Block> Pool::allocate_block(Shelf& shelf, std::size_t class_bytes, 
 }
 
 Result<FreeBlock> Pool::refill(Shelf& shelf, ThreadCache* cache, std::size_t index) {
-  ThreadCache::Batch batch;
-  const std::size_t wanted = cache == nullptr ? 1 : ThreadCache::most_of(class_bytes_of(index)) / 2;
-  const std::size_t count = shelf.grab(index, std::span(batch).first(wanted));
-  if (count == 0) {
-    auto carved = shelf.carve(index);
-    if (!carved) return carved.error();
-    if (carved->any_fresh) populate(carved->around);
-    return carved->block;
+  std::optional<Shelf::Carved> carved;
+  {
+    const OnTheWay on_the_way(cache);
+    if (FreeBlock found; take_batch(shelf, cache, index, found)) return found;
+    carved = shelf.carve(index);
   }
-  const auto rest = std::span<const FreeBlock>(batch).first(count - 1);
-  const std::size_t kept = cache == nullptr ? 0 : cache->fill(index, rest);
-  if (kept < rest.size()) shelf.put(index, rest.subspan(kept));
-  return batch.at(count - 1);
+  if (!carved) {
+    auto grown = shelf.find_or_grow(index);
+    if (!grown) return grown.error();
+    carved = *grown;
+  }
+  if (carved->any_fresh) populate(carved->around);
+  return carved->block;
 }
 
 Result<Pool::Block> Pool::allocate_run(Shelf& shelf, std::size_t bytes, std::size_t alignment, Audience audience) {
@@ -232,9 +263,7 @@ void Pool::free(const Block& block) noexcept {
       poison({freed.data, block.taken_});
       const std::size_t index = class_index(block.taken_);
       if (ThreadCache* const cache = ThreadCache::of(shelf); cache != nullptr) [[likely]] {
-        ThreadCache::Batch out;
-        const std::size_t moved = cache->give(index, freed, out);
-        if (moved > 0) shelf.put(index, std::span<const FreeBlock>(out).first(moved));
+        cache->give(shelf, index, freed);
       } else {
         shelf.put(index, std::span(&freed, 1));
         count(shelf, -1, block.taken_);
@@ -251,6 +280,11 @@ void Pool::free(const Block& block) noexcept {
       count(shelf, -1, block.taken_);
       return;
   }
+}
+
+void Pool::give_back(bool only_idle) noexcept {
+  const std::lock_guard growing(ledger_.growing);
+  trim_shelves(only_idle);
 }
 
 void Pool::trim_shelves(bool only_idle) noexcept {

@@ -37,7 +37,7 @@ struct PoolOptions {
   std::size_t arena_bytes = std::size_t{64} << 20;  // rounded up to pages, at least 64 KiB
   PageKind best = PageKind::kHuge1G;                // of its arenas' pages
   int node = -1;                                    // NUMA node of its arenas, while it may be used; -1: any
-  std::size_t max_bytes = 0;                        // of all arenas together; 0: no limit
+  std::size_t max_bytes = 0;                        // of all arenas together, rounded up to pages; 0: no limit
   bool readable = false;                            // arenas are memfds that other processes may be given to read
   std::chrono::milliseconds idle{
       0};  // an arena that is unused for so long is given back, by a thread of the pool; 0: never
@@ -99,9 +99,9 @@ class Pool {
   [[nodiscard]] Audience audience(std::span<const std::string> principals) { return audiences_.number_of(principals); }
 
   /// Gives all arenas back that are wholly free now.
-  void trim() noexcept { trim_shelves(false); }
+  void trim() noexcept { give_back(false); }
   /// A round of what the pool's thread does twice in PoolOptions::idle: gives back what nobody used for some rounds.
-  void age() noexcept { trim_shelves(true); }
+  void age() noexcept { give_back(true); }
   /// While others use the pool each figure is right at some moment, not all at the same.
   [[nodiscard]] Stats stats() const;
 
@@ -115,7 +115,8 @@ class Pool {
                    Audience audience) noexcept;
   Result<Shelf*> shelf_on(int node);
   [[nodiscard]] std::vector<Shelf*> shelves() const;
-  void trim_shelves(bool only_idle) noexcept;
+  void give_back(bool only_idle) noexcept;
+  void trim_shelves(bool only_idle) noexcept;  // with Ledger::growing held
   void on_new_arena(const Arena& arena);
 
   const PoolOptions options_;

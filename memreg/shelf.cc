@@ -92,7 +92,7 @@ void Shelf::add(std::shared_ptr<ThreadCache> cache) {
   caches_.push_back(std::move(cache));
 }
 
-std::vector<std::shared_ptr<ThreadCache>> Shelf::caches() {
+Shelf::Caches Shelf::caches() {
   const std::lock_guard lock(caches_mutex_);
   return caches_;
 }
@@ -125,16 +125,16 @@ void Shelf::put(std::size_t index, std::span<const FreeBlock> blocks) noexcept {
   if (!surplus.empty()) dissolve(index, {surplus.begin(), surplus.end()});
 }
 
-Result<Shelf::Carved> Shelf::carve(std::size_t index) {
+std::optional<Shelf::Carved> Shelf::carve(std::size_t index) {
   const std::size_t class_bytes = class_bytes_of(index);
   if (!is_small(index)) {
-    auto run = take_run(class_bytes, page_size());
-    if (!run) return run.error();
+    auto run = take_free_run(class_bytes, page_size());
+    if (!run) return std::nullopt;
     run->left_by = left_in(*run->arena, run->data, class_bytes);
     return Carved{*run, {run->data, class_bytes}, any_fresh(*run->arena, run->data, class_bytes)};
   }
-  auto slab = take_run(slab_bytes(), slab_bytes());
-  if (!slab) return slab.error();
+  const auto slab = take_free_run(slab_bytes(), slab_bytes());
+  if (!slab) return std::nullopt;
   std::vector<FreeBlock> blocks;
   for (std::size_t at = 0; at + class_bytes <= slab_bytes(); at += class_bytes) {
     std::byte* const data = slab->data + at;
@@ -153,6 +153,20 @@ Result<Shelf::Carved> Shelf::carve(std::size_t index) {
   blocks.pop_back();
   put(index, blocks);
   return carved;
+}
+
+Result<Shelf::Carved> Shelf::find_or_grow(std::size_t index) {
+  std::optional<Carved> found;
+  const Status grown = grow([&] {
+    if (FreeBlock block; grab(index, {&block, 1}) == 1) {
+      found = Carved{block, {}, false};
+    } else {
+      found = carve(index);
+    }
+    return found.has_value();
+  });
+  if (!grown.ok()) return grown;
+  return *found;
 }
 
 // To runs: page blocks at once, small ones when their slab is complete; the rest stays in the list.
@@ -185,8 +199,8 @@ void Shelf::dissolve(std::size_t index, std::vector<FreeBlock> blocks) noexcept 
   list.blocks.insert(list.blocks.end(), rest.begin(), rest.end());
 }
 
-void Shelf::dissolve_all(bool only_idle) noexcept {
-  for (const auto& cache : caches()) {
+void Shelf::dissolve_all(const Caches& caches, bool only_idle) noexcept {
+  for (const auto& cache : caches) {
     cache->empty(only_idle, [this](std::size_t index, std::span<const FreeBlock> out) {
       dissolve(index, {out.begin(), out.end()});
     });
@@ -214,31 +228,25 @@ void Shelf::give_pages(const FreeBlock& block, std::size_t bytes) noexcept {
   runs_.give(page_of(block.data), bytes / page_size());
 }
 
-Result<FreeBlock> Shelf::take_run(std::size_t bytes, std::size_t alignment) {
-  const auto take = [&]() -> FreeBlock {  // null: there is none
-    const auto page = runs_.take(bytes / page_size(), alignment / page_size());
-    if (!page) return {};
-    ArenaEntry* const arena = arena_of(*page);
-    arena->idle_rounds = 0;
-    return {arena->memory.bytes().data() + (*page - page_of(arena->memory.bytes().data())) * page_size(), arena,
-            Audience::kNobody};
-  };
-  {
-    const std::lock_guard lock(mutex_);
-    if (const FreeBlock found = take(); found.data != nullptr) return found;
-  }
-  dissolve_all(false);  // what threads and lists keep may be all that is missing
-  {
-    const std::lock_guard lock(mutex_);
-    if (const FreeBlock found = take(); found.data != nullptr) return found;
-  }
-  auto made = make_arena(ledger_.arena_bytes, true, false);
-  if (!made) return made.error();
+std::optional<FreeBlock> Shelf::take_free_run(std::size_t bytes, std::size_t alignment) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::span<std::byte> all = (*made)->memory.bytes();
-  runs_.add(page_of(all.data()), all.size() / page_size());
-  arenas_.emplace(page_of(all.data()), std::move(*made));
-  return take();
+  const auto page = runs_.take(bytes / page_size(), alignment / page_size());
+  if (!page) return std::nullopt;
+  ArenaEntry* const arena = arena_of(*page);
+  arena->idle_rounds = 0;
+  std::byte* const begin = arena->memory.bytes().data();
+  return FreeBlock{begin + (*page - page_of(begin)) * page_size(), arena, Audience::kNobody};
+}
+
+Result<FreeBlock> Shelf::take_run(std::size_t bytes, std::size_t alignment) {
+  std::optional<FreeBlock> found = take_free_run(bytes, alignment);
+  if (found) return *found;
+  const Status grown = grow([&] {
+    found = take_free_run(bytes, alignment);
+    return found.has_value();
+  });
+  if (!grown.ok()) return grown;
+  return *found;
 }
 
 void Shelf::give_run(const FreeBlock& block, std::size_t bytes) noexcept {
@@ -246,31 +254,73 @@ void Shelf::give_run(const FreeBlock& block, std::size_t bytes) noexcept {
   give_pages(block, bytes);
 }
 
+// ---- growing
+
+// One at a time: who comes while another makes an arena takes of that.
+template <typename Take>
+Status Shelf::grow(const Take& take) {
+  const std::lock_guard growing(ledger_.growing);
+  if (take()) return {};
+  dissolve_all(caches(), false);  // what threads and lists keep may be all that is missing
+  while (!take()) {               // others take of a new arena, too
+    auto made = make_arena(ledger_.arena_bytes, true, false);
+    if (!made) return take_while_nothing_moves(take) ? Status() : made.error();
+    add_arena(std::move(*made));
+  }
+  return {};
+}
+
+// No thread begins to use the shelf meanwhile, and none exchanges blocks with it. So what is free is in a cache, in a
+// list or in a run, and is found.
+template <typename Take>
+bool Shelf::take_while_nothing_moves(const Take& take) {
+  const std::lock_guard lock(caches_mutex_);
+  for (const auto& cache : caches_) cache->moving().lock();
+  dissolve_all(caches_, false);
+  const bool taken = take();
+  for (const auto& cache : caches_) cache->moving().unlock();
+  return taken;
+}
+
 // ---- arenas
 
-Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cut, bool shared) {
+Status Shelf::reserve(std::size_t bytes, bool is_growing) {
   Status room = ledger_.reserve(bytes);
-  if (!room.ok()) {
-    ledger_.make_room();
-    room = ledger_.reserve(bytes);
+  if (room.ok()) return room;
+  std::unique_lock growing(ledger_.growing, std::defer_lock);
+  if (!is_growing) growing.lock();
+  ledger_.make_room();
+  return ledger_.reserve(bytes);
+}
+
+// `bytes` are reserved. What rounding to huge pages adds is reserved here, or plainer pages are taken.
+Result<Arena> Shelf::map_within_limit(std::size_t bytes, bool shared) {
+  for (PageKind best = ledger_.best;;) {
+    auto memory = Arena::map(bytes, {.best = best,
+                                     .node = node_,
+                                     .node_is_wish = node_is_wish_,
+                                     .shared = shared,
+                                     .readable = ledger_.readable && !shared});
+    if (!memory) return memory;
+    const std::size_t added = memory->bytes().size() - bytes;
+    if (added == 0 || ledger_.reserve(added).ok()) return memory;
+    best = plainer_than(memory->pages());
   }
-  if (!room.ok()) return room;
+}
+
+Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cut, bool shared) {
+  if (Status room = reserve(bytes, cut); !room.ok()) return room;
   std::size_t reserved = bytes;
   const auto fail = [&](const Status& why) -> Result<std::unique_ptr<ArenaEntry>> {
     ledger_.bytes.fetch_sub(reserved, std::memory_order_relaxed);
     return why;
   };
-  auto memory = Arena::map(bytes, {.best = ledger_.best,
-                                   .node = node_,
-                                   .node_is_wish = node_is_wish_,
-                                   .shared = shared,
-                                   .readable = ledger_.readable && !shared});
+  auto memory = map_within_limit(bytes, shared);
   if (!memory) return fail(memory.error());
   auto arena = std::make_unique<ArenaEntry>();
   arena->memory = std::move(*memory);
   arena->shelf = this;
   const std::span<std::byte> all = arena->memory.bytes();
-  ledger_.bytes.fetch_add(all.size() - bytes, std::memory_order_relaxed);  // what rounding to huge pages added
   reserved = all.size();
   if (ledger_.hook) {
     auto owner = ledger_.hook(arena->memory);
@@ -282,6 +332,14 @@ Result<std::unique_ptr<ArenaEntry>> Shelf::make_arena(std::size_t bytes, bool cu
   ledger_.on_new(arena->memory);
   poison(all);
   return arena;
+}
+
+// One that is cut: its pages are free.
+void Shelf::add_arena(std::unique_ptr<ArenaEntry> arena) {
+  const std::lock_guard lock(mutex_);
+  const std::span<std::byte> all = arena->memory.bytes();
+  runs_.add(page_of(all.data()), all.size() / page_size());
+  arenas_.emplace(page_of(all.data()), std::move(arena));
 }
 
 void Shelf::unmap(std::unique_ptr<ArenaEntry> arena) noexcept {
@@ -312,7 +370,7 @@ void Shelf::give_arena(ArenaEntry* arena) noexcept {
 }
 
 void Shelf::trim(bool only_idle) noexcept {
-  dissolve_all(only_idle);
+  dissolve_all(caches(), only_idle);
   Entries gone;
   {
     const std::lock_guard lock(mutex_);

@@ -2,8 +2,9 @@
 // and take from in batches, and runs of pages, which large blocks are cut from and to which classes return what they
 // do not need. Runs coalesce.
 //
-// Threads: all members from any thread. No lock is held while an arena is made, registered or unmapped, or while pages
-// are populated or cleared; that is done by the thread that asks for memory.
+// Threads: all members from any thread. While an arena is made, registered or given back Ledger::growing alone is held,
+// which nobody waits for who finds what he needs; while pages are populated or cleared no lock. Both are done by the
+// thread that asks for memory.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,7 +33,7 @@
 namespace fairlead::memreg {
 
 /// Called once for every new arena, to register it; what it returns is destroyed before the arena is unmapped.
-/// Called on the thread that allocates, without any of the pool's locks.
+/// Called on the thread that allocates. It must not take memory of the pool: others may wait for the arena.
 using ArenaHook = std::function<Result<std::shared_ptr<void>>(const Arena& arena)>;
 
 struct ArenaEntry {
@@ -50,9 +52,11 @@ struct Ledger {
   PageKind best = PageKind::kOrdinary;
   bool readable = false;  // arenas that are not shared by request
   ArenaHook hook;
-  std::function<void()> make_room;           // gives idle arenas back
+  std::function<void()> make_room;           // gives idle arenas back; with `growing` held
   std::function<void(const Arena&)> on_new;  // an arena is there
   std::atomic<std::size_t> bytes{0};         // of all arenas
+  // Held while a shelf grows, or what is free is collected: what is missing may be on its way, or in another's hands.
+  std::mutex growing;
 
   /// Counts `size` more if that is within the limit, else says so.
   [[nodiscard]] Status reserve(std::size_t size);
@@ -86,12 +90,14 @@ class Shelf {
   /// Up to out.size() of them, from those that threads gave back.
   [[nodiscard]] std::size_t grab(std::size_t index, std::span<FreeBlock> out) noexcept;
   void put(std::size_t index, std::span<const FreeBlock> blocks) noexcept;
-  /// A new one. Errors: Arena's, the hook's, the limit's.
-  Result<Carved> carve(std::size_t index);
+  /// A new one, of pages that are free; nullopt: there are none.
+  std::optional<Carved> carve(std::size_t index);
+  /// One from wherever there is one, else from a new arena. Errors: Arena's, the hook's, the limit's.
+  Result<Carved> find_or_grow(std::size_t index);
 
   // --- runs of pages
   /// `bytes`: whole pages, at most an arena with `alignment`, which is a page or more. The pages' `left` say what to
-  /// clear.
+  /// clear. Errors: as find_or_grow()'s.
   Result<FreeBlock> take_run(std::size_t bytes, std::size_t alignment);
   /// `left_by`: whoever had all of it.
   void give_run(const FreeBlock& block, std::size_t bytes) noexcept;
@@ -101,7 +107,7 @@ class Shelf {
   void give_arena(ArenaEntry* arena) noexcept;
 
   /// Returns free blocks to runs, and arenas that are wholly free to the system. `only_idle`: blocks that nobody
-  /// touched since the last such round, and arenas that are wholly free for the third time.
+  /// touched since the last such round, and arenas that are wholly free for the third time. With Ledger::growing held.
   void trim(bool only_idle) noexcept;
   void count(const Counts& counts) noexcept;
   [[nodiscard]] Stats stats();
@@ -117,12 +123,23 @@ class Shelf {
   };
   using Entries = std::vector<std::unique_ptr<ArenaEntry>>;
 
-  [[nodiscard]] std::vector<std::shared_ptr<ThreadCache>> caches();
+  using Caches = std::vector<std::shared_ptr<ThreadCache>>;
+
+  [[nodiscard]] Caches caches();
+  [[nodiscard]] std::optional<FreeBlock> take_free_run(std::size_t bytes, std::size_t alignment) noexcept;
+  /// Until take() is true, which takes what is wanted if it is there.
+  template <typename Take>
+  Status grow(const Take& take);
+  template <typename Take>
+  bool take_while_nothing_moves(const Take& take);
+  Status reserve(std::size_t bytes, bool is_growing);
+  Result<Arena> map_within_limit(std::size_t bytes, bool shared);
   Result<std::unique_ptr<ArenaEntry>> make_arena(std::size_t bytes, bool cut, bool shared);
+  void add_arena(std::unique_ptr<ArenaEntry> arena);
   void unmap(std::unique_ptr<ArenaEntry> arena) noexcept;
   /// Returns blocks to runs, as far as they make whole pages.
   void dissolve(std::size_t index, std::vector<FreeBlock> blocks) noexcept;
-  void dissolve_all(bool only_idle) noexcept;
+  void dissolve_all(const Caches& caches, bool only_idle) noexcept;
   void give_pages(const FreeBlock& block, std::size_t bytes) noexcept;  // under mutex_
   [[nodiscard]] ArenaEntry* arena_of(PageRuns::Page page) noexcept;     // under mutex_
 
@@ -133,7 +150,7 @@ class Shelf {
   const pid_t process_;
 
   std::mutex caches_mutex_;
-  std::vector<std::shared_ptr<ThreadCache>> caches_;  // under caches_mutex_
+  Caches caches_;  // under caches_mutex_
   Counts counts_;  // under caches_mutex_: of threads that are forgotten, and that have no cache
 
   std::array<List, kClasses> lists_;

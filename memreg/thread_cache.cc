@@ -81,23 +81,51 @@ bool ThreadCache::take(std::size_t index, Audience next, FreeBlock& block) noexc
   return true;
 }
 
-std::size_t ThreadCache::give(std::size_t index, const FreeBlock& block, Batch& out) noexcept {
+// With lock_ held.
+bool ThreadCache::is_full(std::size_t index) const noexcept {
   const std::size_t bytes = class_bytes_of(index);
-  const std::lock_guard lock(lock_);
+  const std::size_t count = stacks_[index].count;
+  return count >= most_of(bytes) || (bytes_ + bytes > kMostBytes && count > 0);
+}
+
+// With lock_ held.
+void ThreadCache::push(std::size_t index, const FreeBlock& block) noexcept {
+  const std::size_t bytes = class_bytes_of(index);
   Stack& stack = stacks_[index];
   used_ = true;
   counts_.add(-1, bytes);
+  stack.blocks[stack.count++] = block;
+  bytes_ += bytes;
+}
+
+void ThreadCache::give(Shelf& shelf, std::size_t index, const FreeBlock& block) noexcept {
+  {
+    const std::lock_guard lock(lock_);
+    if (!is_full(index)) [[likely]] {
+      push(index, block);
+      return;
+    }
+  }
+  give_beside_others(shelf, index, block);
+}
+
+// Apart, so that the usual way does not pay for the room on the stack.
+[[gnu::noinline]] void ThreadCache::give_beside_others(Shelf& shelf, std::size_t index,
+                                                       const FreeBlock& block) noexcept {
+  const std::lock_guard on_the_way(moving_);
+  Batch out;
   std::size_t moved = 0;
-  if (stack.count >= most_of(bytes) || (bytes_ + bytes > kMostBytes && stack.count > 0)) {
+  {
+    const std::lock_guard lock(lock_);
+    Stack& stack = stacks_[index];
     moved = (stack.count + 1) / 2;  // the oldest: the newest are in the CPU's cache
     std::copy_n(stack.blocks.begin(), moved, out.begin());
     std::copy_n(stack.blocks.begin() + moved, stack.count - moved, stack.blocks.begin());
     stack.count -= static_cast<std::uint32_t>(moved);
-    bytes_ -= moved * bytes;
+    bytes_ -= moved * class_bytes_of(index);
+    push(index, block);
   }
-  stack.blocks[stack.count++] = block;
-  bytes_ += bytes;
-  return moved;
+  if (moved > 0) shelf.put(index, std::span<const FreeBlock>(out).first(moved));
 }
 
 std::size_t ThreadCache::fill(std::size_t index, std::span<const FreeBlock> blocks) noexcept {

@@ -3,7 +3,8 @@
 // A small stack for each class. Its lock is the thread's own nearly always; others take it to empty the cache (when
 // memory is short, after a while) and to count. When the thread ends its blocks go back to the shelf; when the shelf
 // goes first the cache is left behind, empty, until the thread ends.
-// Owned by the thread and by the shelf. Lock order: the shelf's list of caches, a cache, the shelf's own locks.
+// Owned by the thread and by the shelf. Lock order: the shelf's list of caches, moving(), a cache, the shelf's own
+// locks.
 #pragma once
 
 #include <sys/types.h>
@@ -68,12 +69,15 @@ class ThreadCache {
   // --- the thread that it is of
   /// A block for `next`, if there is one: one that need not be cleared for it, where there is that.
   [[nodiscard]] bool take(std::size_t index, Audience next, FreeBlock& block) noexcept;
-  /// Keeps a block that somebody had. How many others had to make room; they are the caller's, in `out`.
-  [[nodiscard]] std::size_t give(std::size_t index, const FreeBlock& block, Batch& out) noexcept;
+  /// Keeps a block that somebody had. What has to make room for it goes to the shelf.
+  void give(Shelf& shelf, std::size_t index, const FreeBlock& block) noexcept;
   /// Keeps blocks that the shelf gave beside the one that is handed out, as far as there is room. How many.
   [[nodiscard]] std::size_t fill(std::size_t index, std::span<const FreeBlock> blocks) noexcept;
   /// Counts a block that came from elsewhere, or went there.
   void count(std::int64_t by, std::size_t bytes) noexcept;
+
+  /// Held by the thread while blocks are on the way between it and the shelf, where nobody else can see them.
+  [[nodiscard]] SpinLock& moving() noexcept { return moving_; }
 
   // --- any thread
   /// Takes all blocks out, calling visit(index, blocks); `only_idle`: if the cache was not used since it was asked
@@ -95,9 +99,14 @@ class ThreadCache {
     Batch blocks;
   };
 
+  [[nodiscard]] bool is_full(std::size_t index) const noexcept;
+  void push(std::size_t index, const FreeBlock& block) noexcept;
+  void give_beside_others(Shelf& shelf, std::size_t index, const FreeBlock& block) noexcept;
+
   const pid_t process_;
   // Read without the lock, which somebody who is not there in a forked child may hold.
   std::atomic<bool> retired_{false}, abandoned_{false};
+  SpinLock moving_;
   SpinLock lock_;  // guards what follows
   Shelf* shelf_;
   bool used_ = false;

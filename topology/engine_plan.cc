@@ -43,12 +43,7 @@ Machine with_nics(Machine machine, const std::vector<std::size_t>& nics) {
 class EnginePlanner {
  public:
   EnginePlanner(const Machine& machine, const PlacementWish& wish, const EngineUse& use)
-      : machine_(with_nics(machine, use.nics)),
-        made_(build_graph(machine_, BandwidthTable())),
-        wish_(wish),
-        use_(use),
-        busy_(use.busy) {
-    busy_.resize(machine_.cores.size());
+      : machine_(with_nics(machine, use.nics)), made_(build_graph(machine_, BandwidthTable())), wish_(wish), use_(use) {
     plan_.lanes.resize(use.lanes);
     for (const std::size_t nic : use.nics) plan_.shares.push_back({.device = nic});
   }
@@ -84,14 +79,15 @@ class EnginePlanner {
   // ---- auto
   void choose() {
     if (std::string why = nothing_to_choose(); !why.empty()) return leave_alone(why);
-    // Where the most can be sent from, and of equal ones that of the cheapest way: beside the NICs.
+    // Where the most can be sent from, and of equal ones that of the cheapest way: beside the NICs. Of these that of
+    // the fewest cores: what is local to a whole socket that has others for its parts is CXL or the like.
     double best = -1;
-    std::int64_t best_cost = 0;
+    std::pair<std::int64_t, std::size_t> best_cost;
     for (const Pair& pair : memory_pairs(machine_, "peers")) {
       const std::size_t node = made_.memories[pair.endpoint.index];
       const double rate = max_flow(made_.graph, node, made_.network);
       const std::optional<Route> way = widest_route(made_.graph, node, made_.network);
-      const std::int64_t cost = way ? cost_of(made_.graph, *way) : 0;
+      const std::pair cost(way ? cost_of(made_.graph, *way) : 0, cores_beside(pair.endpoint.index));
       if (plan_.pool && (rate <= best * (1 + 1e-9)) && (rate < best * (1 - 1e-9) || cost >= best_cost)) continue;
       plan_.pool = pair.endpoint.index;
       best = rate;
@@ -102,8 +98,14 @@ class EnginePlanner {
     plan_.pool_reason = nics.empty() ? "the first that this process may use"
                                      : "the most can be sent from there: " + nics.front().reason + " as " +
                                            machine_.devices[nics.front().device].name;
-    plan_.lanes = place_lanes(machine_, by_turns(nics), busy_);
+    plan_.lanes = place_lanes(machine_, by_turns(nics), use_.busy_cpus);
     for (LanePlace& lane : plan_.lanes) lane.shared = lane.core && lane.shared;
+  }
+
+  /// Memory without cores is near none, so it counts as that of the most.
+  std::size_t cores_beside(std::size_t memory) const {
+    const std::size_t count = machine_.memories[memory].cores.size();
+    return count == 0 ? machine_.cores.size() + 1 : count;
   }
 
   /// Empty: there is.
@@ -179,7 +181,7 @@ class EnginePlanner {
                           wish_.node, to_index_list(usable_pus(machine_)))};
     }
     own.devices.push_back({.name = name_of(*memory), .cores = memory->cores});
-    plan_.lanes = place_lanes(own, std::vector<std::size_t>(use_.lanes, own.devices.size() - 1), busy_);
+    plan_.lanes = place_lanes(own, std::vector<std::size_t>(use_.lanes, own.devices.size() - 1), use_.busy_cpus);
     for (LanePlace& lane : plan_.lanes) {
       lane.reason =
           fmt::format("placement is 'node={}'{}", wish_.node, lane.shared ? "; shared, as no core is free" : "");
@@ -262,7 +264,6 @@ class EnginePlanner {
   const MachineGraph made_;
   const PlacementWish& wish_;
   const EngineUse& use_;
-  std::vector<std::size_t> busy_;
   EnginePlan plan_;
 };
 

@@ -20,8 +20,8 @@ namespace fairlead::topology {
 /// What the engine has to place.
 struct EngineUse {
   std::size_t lanes = 1;
-  std::vector<std::size_t> nics = {};  // devices of the machine that carry its traffic, each once
-  std::vector<std::size_t> busy = {};  // by core: how many lanes of other engines are on it; empty: none
+  std::vector<std::size_t> nics = {};    // devices of the machine that carry its traffic, each once
+  std::vector<unsigned> busy_cpus = {};  // hardware threads that lanes of other engines are on, one for each
 };
 
 /// How much a NIC should carry of what is spread over several.

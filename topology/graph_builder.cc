@@ -190,14 +190,22 @@ class Builder {
   }
 
   // The nodes that stand for these cores: a domain, a package, or each package where the source does not say which.
+  // Domains may lie within another, which is that of memory for all of them (CXL): the smallest stands for them.
   std::vector<std::size_t> homes(const Cores& cores) const {
-    for (const auto& [of_domain, node] : domains_) {
-      if (!cores.empty() && std::includes(of_domain.begin(), of_domain.end(), cores.begin(), cores.end()))
-        return {node};
-    }
     std::vector<std::size_t> nodes;
     for (const std::size_t package : packages_of(machine_, cores)) nodes.push_back(made_.packages[package]);
-    return nodes.empty() ? made_.packages : nodes;
+    if (nodes.size() != 1) return nodes.empty() ? made_.packages : nodes;
+    std::size_t fewest = cores_of(machine_.cores[cores.front()].package);
+    for (const auto& [of_domain, node] : domains_) {
+      if (of_domain.size() >= fewest || !std::ranges::includes(of_domain, cores)) continue;
+      fewest = of_domain.size();
+      nodes = {node};
+    }
+    return nodes;
+  }
+
+  std::size_t cores_of(std::size_t package) const {
+    return static_cast<std::size_t>(std::ranges::count(machine_.cores, package, &Core::package));
   }
 
   void add_nvlinks() {

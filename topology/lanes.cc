@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace fairlead::topology {
@@ -29,10 +30,11 @@ Nearness nearness(const Machine& machine, const Device& nic, std::size_t core) {
 
 class Placer {
  public:
-  Placer(const Machine& machine, const std::vector<std::size_t>& nics, const std::vector<std::size_t>& busy)
-      : machine_(machine), nics_(nics), load_(busy) {
+  Placer(const Machine& machine, const std::vector<std::size_t>& nics, const std::vector<unsigned>& busy_cpus)
+      : machine_(machine), nics_(nics) {
     usable_ = usable_cores(machine, &isolated_);
-    load_.resize(machine.cores.size());
+    for (const unsigned pu : busy_cpus) ++load_of_pu_[pu];
+    for (const Core& core : machine.cores) load_.push_back(load_on(core));
     most_ = load_.empty() ? 0 : *std::max_element(load_.begin(), load_.end());
     places_.resize(nics.size());
     // Who has few cores to choose from chooses first, so that nobody who could go elsewhere takes these.
@@ -58,15 +60,24 @@ class Placer {
   }
 
  private:
+  [[nodiscard]] std::size_t load_on(const Core& core) const {
+    std::size_t sum = 0;
+    for (const unsigned pu : core.pus) {
+      if (const auto found = load_of_pu_.find(pu); found != load_of_pu_.end()) sum += found->second;
+    }
+    return sum;
+  }
+
   // The first core that is so near and has that many lanes.
   void take(std::size_t lane, Nearness wanted, std::size_t load) {
     if (places_[lane].core) return;
     const Device& nic = machine_.devices[nics_[lane]];
     for (const std::size_t core : usable_) {
       if (load_[core] != load || nearness(machine_, nic, core) != wanted) continue;
-      const std::vector<unsigned>& pus = machine_.cores[core].usable_pus;
       places_[lane].core = core;
-      places_[lane].pu = pus[load_[core] % pus.size()];
+      places_[lane].pu = *std::ranges::min_element(machine_.cores[core].usable_pus, {},
+                                                   [this](unsigned pu) { return load_of_pu_[pu]; });
+      ++load_of_pu_[places_[lane].pu];
       ++load_[core];
       return;
     }
@@ -99,8 +110,9 @@ class Placer {
 
   const Machine& machine_;
   const std::vector<std::size_t>& nics_;
-  std::vector<std::size_t> load_, usable_, order_;
-  std::size_t most_ = 0;  // of load_ at the beginning
+  std::map<unsigned, std::size_t> load_of_pu_;
+  std::vector<std::size_t> load_, usable_, order_;  // load_: by core, of all of its hardware threads
+  std::size_t most_ = 0;                            // of load_ at the beginning
   std::vector<LanePlace> places_;
   bool isolated_ = false;
 };
@@ -108,8 +120,8 @@ class Placer {
 }  // namespace
 
 std::vector<LanePlace> place_lanes(const Machine& machine, const std::vector<std::size_t>& nics,
-                                   const std::vector<std::size_t>& busy) {
-  return Placer(machine, nics, busy).place();
+                                   const std::vector<unsigned>& busy_cpus) {
+  return Placer(machine, nics, busy_cpus).place();
 }
 
 }  // namespace fairlead::topology

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +23,16 @@ std::atomic<const Machine*> first_reading{nullptr};  // NOLINT
 
 bool holds(const std::vector<unsigned>& sorted, unsigned index) {
   return std::binary_search(sorted.begin(), sorted.end(), index);
+}
+
+/// nullopt: the system does not say.
+std::optional<std::vector<unsigned>> online_cpus(const std::string& root) {
+  std::ifstream file(root + "/sys/devices/system/cpu/online");
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  Result<std::vector<unsigned>> online = parse_index_list(line);
+  if (!online || online->empty()) return std::nullopt;
+  return *std::move(online);
 }
 
 }  // namespace
@@ -47,6 +59,7 @@ Result<Machine> own_machine() {
 
 void read_allowed(const std::string& root, Machine* machine) {
   std::ifstream file(root + "/proc/thread-self/status");
+  const std::optional<std::vector<unsigned>> online = online_cpus(root);
   constexpr std::string_view kCpus = "Cpus_allowed_list:", kNodes = "Mems_allowed_list:";
   for (std::string line; std::getline(file, line);) {
     const bool cpus = line.starts_with(kCpus);
@@ -60,7 +73,7 @@ void read_allowed(const std::string& root, Machine* machine) {
     for (Core& core : machine->cores) {
       core.usable_pus.clear();
       std::ranges::copy_if(core.pus, std::back_inserter(core.usable_pus),
-                           [&allowed](unsigned pu) { return holds(*allowed, pu); });
+                           [&](unsigned pu) { return holds(*allowed, pu) && (!online || holds(*online, pu)); });
     }
   }
 }

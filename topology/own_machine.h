@@ -18,7 +18,8 @@ namespace fairlead::topology {
 [[nodiscard]] Result<Machine> own_machine();
 
 /// Sets what the calling thread may use now, cores and memories, by /proc/thread-self/status, which knows of cpusets
-/// and affinity. Where the file does not say, it stays as it was. `root`: of the file system, for tests.
+/// and affinity, and lists CPUs that are offline, too: only those count that /sys/devices/system/cpu/online has. Where
+/// the file does not say, it stays as it was. `root`: of the file system, for tests.
 void read_allowed(const std::string& root, Machine* machine);
 
 }  // namespace fairlead::topology

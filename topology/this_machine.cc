@@ -35,19 +35,35 @@ double leading_number(std::string_view text) {
   return error == std::errc() && value > 0 && value < 1e12 ? value : 0;
 }
 
-struct Rates {
-  double up = 0, down = 0;
+// Of a NIC's ports together.
+struct Ports {
+  double rate_up = 0, rate_down = 0;
+  bool any_up = false, any_down = false;  // of those that say so, and those that have a rate and do not
+
+  // `is_up`: nullopt where nobody says. A port that is down may have no rate.
+  void add(double rate, std::optional<bool> is_up) {
+    const bool up = is_up.value_or(true);
+    (up ? rate_up : rate_down) += rate;
+    any_up = any_up || (up && (is_up || rate > 0));
+    any_down = any_down || !up;
+  }
+  [[nodiscard]] bool are_down() const noexcept { return any_down && !any_up; }
 };
 
-Rates rdma_rates(const fs::path& device) {
-  Rates sum;
+void add_rdma_ports(const fs::path& device, Ports* ports) {
   std::error_code unread;
   for (const auto& port : fs::directory_iterator(device / "ports", unread)) {
     const double rate = leading_number(read_line(port.path() / "rate").value_or("")) * 1e9 / 8;
-    const bool active = read_line(port.path() / "state").value_or("4: ACTIVE").find("ACTIVE") != std::string::npos;
-    (active ? sum.up : sum.down) += rate;
+    const std::optional<std::string> state = read_line(port.path() / "state");
+    ports->add(rate, state ? std::optional(state->find("ACTIVE") != std::string::npos) : std::nullopt);
   }
-  return sum;
+}
+
+// Without a link the kernel gives no speed, or -1, so that operstate alone tells.
+void add_interface(const fs::path& folder, Ports* ports) {
+  const double rate = leading_number(read_line(folder / "speed").value_or("")) * 1e6 / 8;
+  const std::optional<std::string> state = read_line(folder / "operstate");
+  ports->add(rate, state ? std::optional(*state != "down" && *state != "lowerlayerdown") : std::nullopt);
 }
 
 }  // namespace
@@ -71,21 +87,16 @@ void read_isolated_cores(const std::string& root, Machine* machine) {
 void read_nic_rates(const std::string& root, Machine* machine) {
   for (Device& device : machine->devices) {
     if (device.kind != DeviceKind::kNic) continue;
-    Rates sum;
+    Ports ports;
     for (const std::string& name : device.rdma_devices) {
-      const Rates ports = rdma_rates(fs::path(root + "/sys/class/infiniband") / name);
-      sum.up += ports.up;
-      sum.down += ports.down;
+      add_rdma_ports(fs::path(root + "/sys/class/infiniband") / name, &ports);
     }
     // One port has both faces: what the RDMA face says is not said again by the other.
     for (const std::string& name : device.net_devices) {
-      if (sum.up > 0 || !device.rdma_devices.empty()) break;
-      const fs::path folder = fs::path(root + "/sys/class/net") / name;
-      const double rate = leading_number(read_line(folder / "speed").value_or("")) * 1e6 / 8;
-      (read_line(folder / "operstate").value_or("up") == "down" ? sum.down : sum.up) += rate;
+      if (device.rdma_devices.empty()) add_interface(fs::path(root + "/sys/class/net") / name, &ports);
     }
-    device.rate_is_down = sum.up <= 0 && sum.down > 0;
-    const double rate = device.rate_is_down ? sum.down : sum.up;
+    device.rate_is_down = ports.are_down();
+    const double rate = device.rate_is_down ? ports.rate_down : ports.rate_up;
     if (rate > 0) device.rate = rate;
   }
 }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kDeepest = 256;
 constexpr std::size_t kMostElements = std::size_t{1} << 20;
+constexpr std::size_t kMostAttributes = 256;  // of an element: each is compared with those before it
 constexpr std::string_view kBlank = " \t\r\n";
 
 bool is_name(char c) {
@@ -87,6 +88,9 @@ class Parser {
       if (at_ == text_.size()) return fail(fmt::format("<{}> is cut off", element->name));
       if (text_[at_] == '>' || text_[at_] == '/') return true;
       if (!apart) return fail(fmt::format("attributes of <{}> are not separated", element->name));
+      if (element->attributes.size() == kMostAttributes) {
+        return fail(fmt::format("<{}> has more than {} attributes", element->name, kMostAttributes));
+      }
       std::string key;
       if (!name(&key)) return false;
       if (element->attribute(key) != nullptr) return fail(fmt::format("<{}> has {} twice", element->name, key));

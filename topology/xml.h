@@ -26,7 +26,7 @@ struct XmlElement {
 };
 
 /// The root of the one document in `text`. Errors: kDataLoss with line and reason: not well-formed, cut off, nested
-/// beyond 256, declarations within <!DOCTYPE, more than 1,048,576 elements.
+/// beyond 256, declarations within <!DOCTYPE, more than 1,048,576 elements, or 256 attributes of one.
 [[nodiscard]] Result<XmlElement> parse_xml(std::string_view text);
 /// `element` and all below it, indented. The text of an element that has children is left out.
 [[nodiscard]] std::string to_xml(const XmlElement& element);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 #include "base/index_list.h"
@@ -23,12 +24,11 @@ constexpr double kAlike = 1.01;
 
 std::string_view kind_of(std::string_view transport) { return transport.substr(0, transport.find(':')); }
 
-/// How many lanes of others are on each core.
-std::vector<std::size_t> taken_cores(const Machine& machine, const CoreClaims& claims) {
-  std::vector<std::size_t> taken;
+/// Those that lanes of others are on.
+std::vector<unsigned> taken_cpus(const Machine& machine, const CoreClaims& claims) {
+  std::vector<unsigned> taken;
   for (const topology::Core& core : machine.cores) {
-    taken.push_back(static_cast<std::size_t>(
-        std::ranges::count_if(core.pus, [&claims](unsigned cpu) { return claims.is_taken(cpu); })));
+    std::ranges::copy_if(core.pus, std::back_inserter(taken), [&claims](unsigned cpu) { return claims.is_taken(cpu); });
   }
   return taken;
 }
@@ -88,7 +88,7 @@ Status Placement::plan(const EngineConfig& config, const std::vector<UsedTranspo
 /// Until every CPU of the plan could be claimed, or the plan shares cores, which is as good as it gets.
 Status Placement::plan_around_others(const PlacementWish& wish, topology::EngineUse use, const std::string& claims) {
   for (int tries = 0; tries < kMostTries; ++tries) {
-    if (claims_) use.busy = taken_cores(machine_, *claims_);
+    if (claims_) use.busy_cpus = taken_cpus(machine_, *claims_);
     Result<topology::EnginePlan> planned = topology::plan_engine(machine_, wish, use);
     if (!planned) return planned.error();
     plan_ = *std::move(planned);

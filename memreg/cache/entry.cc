@@ -5,6 +5,31 @@
 
 namespace fairlead::memreg::cache {
 
+void FewRanges::add(Range range) noexcept {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const bool touches = ranges_.at(i).begin <= range.end && range.begin <= ranges_.at(i).end;
+    if (!touches && (i + 1 < count_ || count_ < ranges_.size())) continue;
+    ranges_.at(i) = ranges_.at(i).with(range);
+    return;
+  }
+  ranges_.at(count_++) = range;
+}
+
+std::vector<Range> FewRanges::rest_of(Range all) const {
+  std::vector<Range> rest{all};
+  for (std::size_t i = 0; i < count_; ++i) {
+    std::vector<Range> smaller;
+    for (const Range& each : rest) {
+      const Range before{each.begin, std::min(each.end, ranges_.at(i).begin)};
+      const Range behind{std::max(each.begin, ranges_.at(i).end), each.end};
+      if (!before.empty()) smaller.push_back(before);
+      if (!behind.empty()) smaller.push_back(behind);
+    }
+    rest.swap(smaller);
+  }
+  return rest;
+}
+
 bool Entry::serves(Range bytes) const noexcept {
   if (!range.holds(bytes)) return false;
   const auto at = std::upper_bound(named.begin(), named.end(), bytes.begin,

@@ -1,6 +1,7 @@
 // One registration of the cache, and the row in which the cache finds it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,20 @@
 #include "memreg/cache/pages.h"
 
 namespace fairlead::memreg::cache {
+
+/// Some ranges, without memory of their own: of more than it has room for it holds what lies between some, too. A
+/// value.
+class FewRanges {
+ public:
+  void add(Range range) noexcept;
+  void clear() noexcept { count_ = 0; }
+  /// What of `all` none of them holds, ascending.
+  [[nodiscard]] std::vector<Range> rest_of(Range all) const;
+
+ private:
+  std::array<Range, 4> ranges_{};
+  std::size_t count_ = 0;
+};
 
 /// A part of an entry that is registered by itself: all of it, unless it is very large.
 struct Piece {
@@ -28,7 +43,8 @@ struct Entry {
     kGone,  // in no index: what lay there may have changed, or another has taken its place
   };
 
-  explicit Entry(Range its_range, bool is_declared = false) : range(its_range), declared(is_declared), link(this) {}
+  explicit Entry(Range its_range, bool is_declared = false)
+      : range(its_range), declared(is_declared), link(this), unwatched(this) {}
 
   const Range range;  // pages, or of a declared one its very bytes
   const bool declared;
@@ -36,8 +52,11 @@ struct Entry {
   std::vector<Piece> pieces;  // ascending; of who registers it, then constant, then of who deregisters it
   std::size_t users = 1;      // who made it is one
   State state = State::kComing;
-  bool charged = false;  // its bytes are counted as pinned
-  Link<Entry> link;      // of idle ones, the longest idle first; or of those that are to be deregistered
+  bool charged = false;   // its bytes are counted as pinned
+  bool watched = false;   // or was about to be
+  FewRanges unmapped;     // since then, so that the kernel does not watch them any more, and another may
+  Link<Entry> link;       // of idle ones, the longest idle first; or of those that are to be deregistered
+  Link<Entry> unwatched;  // of those that nobody finds any more, and that are to be watched no more
 
   /// Whether it stands for these bytes. What nobody has asked for lies in it to save registrations, and may have been
   /// about to be emptied while it was registered.

@@ -35,6 +35,16 @@ bool RegistrationCache::drop(Entry& entry) noexcept {
   return false;
 }
 
+// One that is coming is still being registered; what is watched of it is seen to when that is over.
+void RegistrationCache::forget(Entry& entry) noexcept {
+  const bool over = entry.state != Entry::State::kComing;
+  entry.state = Entry::State::kGone;
+  if (entry.watched && over) unwatched_.push_back(entry.unwatched);
+  if (entry.users > 0) return;
+  entry.link.unlink();
+  dead_.push_back(entry.link);
+}
+
 void RegistrationCache::wait_until_came(Entry& entry) {
   std::unique_lock lock(coming_);
   came_.wait(lock, [&] {
@@ -144,8 +154,7 @@ bool RegistrationCache::evict_one() noexcept {
   Entry* const entry = idle_.pop_front();
   if (entry == nullptr) return false;
   cached_.remove(*entry);
-  entry->state = Entry::State::kGone;
-  dead_.push_back(entry->link);
+  forget(*entry);
   ++stats_.evicted;
   return true;
 }
@@ -153,12 +162,7 @@ bool RegistrationCache::evict_one() noexcept {
 void RegistrationCache::evict_all() noexcept {
   const std::lock_guard lock(lock_);
   const auto all = cached_.overlapping({0, std::numeric_limits<std::uintptr_t>::max()});
-  for (Entry* entry : all) {
-    entry->state = Entry::State::kGone;
-    if (entry->users > 0) continue;
-    entry->link.unlink();
-    dead_.push_back(entry->link);
-  }
+  for (Entry* entry : all) forget(*entry);
   cached_.remove(all);
 }
 
@@ -172,14 +176,15 @@ void RegistrationCache::trim() noexcept {
 void RegistrationCache::bury() noexcept {
   const std::lock_guard alone(burying_);
   for (;;) {
+    unwatch_forgotten();
     std::unique_ptr<Entry> entry;
     {
       const std::lock_guard lock(lock_);
+      if (!unwatched_.empty()) continue;  // it may be the next of the dead
       entry.reset(dead_.pop_front());
     }
     if (entry == nullptr) return;
     entry->pieces.clear();
-    if (!entry->declared && watcher_ != nullptr) watcher_->unwatch(entry->range);
     {
       const std::lock_guard lock(lock_);
       if (entry->charged) stats_.pinned_bytes -= entry->range.size();
@@ -189,11 +194,29 @@ void RegistrationCache::bury() noexcept {
   }
 }
 
+/// With burying_ held. Before the dead are deregistered, which takes a device's time: the application may soon want to
+/// watch memory itself that it has mapped there.
+void RegistrationCache::unwatch_forgotten() noexcept {
+  if (!watches_.load(std::memory_order_acquire)) return;
+  watcher_->unwatch_moved();
+  for (;;) {
+    Range range;
+    FewRanges unmapped;
+    {
+      const std::lock_guard lock(lock_);
+      const Entry* const entry = unwatched_.pop_front();
+      if (entry == nullptr) return;
+      range = entry->range;
+      unmapped = entry->unmapped;
+    }
+    for (const Range& part : unmapped.rest_of(range)) watcher_->unwatch(part);
+  }
+}
+
 /// Whoever lets go may drive a lane, which must not wait for a device.
 void RegistrationCache::bury_soon() noexcept {
   if (!swept_.load() || closed_.load()) return bury();
-  rings_.fetch_add(1);
-  rings_.notify_one();
+  ring();
 }
 
 void RegistrationCache::sweep() noexcept {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 
 #include "base/unique_fd.h"
 
@@ -128,6 +129,21 @@ std::vector<Mapping> read_mappings(int fd, Range range) {
     held -= used;
     text.resize(held + kReadBytes);
   }
+}
+
+std::vector<Range> tracked_mappings() {
+  constexpr std::string_view kFlags = "VmFlags:", kTracked = " uw";
+  std::ifstream smaps("/proc/self/smaps");
+  std::vector<Range> found;
+  Range last;
+  for (std::string line; std::getline(smaps, line);) {
+    if (Mapping mapping; read_mapping(line, mapping)) {
+      last = mapping.range;
+    } else if (line.starts_with(kFlags) && line.find(kTracked) != std::string::npos) {
+      found.push_back(last);
+    }
+  }
+  return found;
 }
 
 std::vector<Mapping> joined(std::vector<Mapping> mappings) {

@@ -29,6 +29,10 @@ Result<std::vector<Mapping>> mappings_near(Range range);
 /// The same from all of the file's lines, as kernels before 6.11 need it.
 [[nodiscard]] std::vector<Mapping> read_mappings(int maps, Range range);
 
+/// Those of which userfaultfd keeps what is write-protected ("uw" in /proc/self/smaps), this process's own ones as well
+/// as those of other users of it. None where the kernel does not say.
+[[nodiscard]] std::vector<Range> tracked_mappings();
+
 /// One line of /proc/self/maps. False: it is none.
 bool read_mapping(std::string_view line, Mapping& mapping);
 

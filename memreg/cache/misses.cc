@@ -139,9 +139,10 @@ Result<RegistrationCache::Entered> RegistrationCache::enter(const Wanted& wanted
         leases[i] = Lease(*this, *entry);
       }
       stats_.misses += wanted.members.size();
-    } else if (entry->state != Entry::State::kGone) {
-      cached_.remove(*entry);
+    } else {
+      if (entry->state != Entry::State::kGone) cached_.remove(*entry);
       entry->state = Entry::State::kGone;
+      forget(*entry);
     }
     dead = drop(*entry);
   }
@@ -214,7 +215,7 @@ Entry* RegistrationCache::place(const Wanted& wanted, bool alone) {
       const auto there = cached_.overlapping(hull);
       const bool same = std::equal(there.begin(), there.end(), old.begin(), old.end());
       if (same) {
-        for (Entry* each : old) each->state = Entry::State::kGone;
+        for (Entry* each : old) forget(*each);
         cached_.remove(there);
         cached_.insert(*made);
         ++stats_.entries;
@@ -230,6 +231,11 @@ Entry* RegistrationCache::place(const Wanted& wanted, bool alone) {
 
 Status RegistrationCache::register_watched(Entry& entry) {
   if (Status room = charge(entry); !room.ok()) return room;
+  {
+    const std::lock_guard lock(lock_);
+    entry.watched = true;
+    entry.unmapped.clear();
+  }
   if (Status watched = watcher_->watch(entry.range); !watched.ok()) return watched;
   return register_pieces(entry);
 }

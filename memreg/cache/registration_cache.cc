@@ -11,6 +11,20 @@
 #include "fairlead/log.h"
 
 namespace fairlead::memreg::cache {
+namespace {
+
+constexpr int kMostNoted = 256;  // entries, while the reader of events has the lock
+
+// What was forgotten, and is watched for a moment yet.
+void note_unmapped(const List<Entry>& entries, Range range) noexcept {
+  int left = kMostNoted;
+  for (Entry* each = entries.front(); each != nullptr && left > 0; each = List<Entry>::next(each->unwatched)) {
+    if (each->range.overlaps(range)) each->unmapped.add(range.within(each->range));
+    --left;
+  }
+}
+
+}  // namespace
 
 // ---- leases
 
@@ -169,25 +183,28 @@ void RegistrationCache::release(Entry& entry) noexcept {
 
 // ---- what changes
 
-void RegistrationCache::on_gone(Range range) noexcept {
-  bool dead = false;
+void RegistrationCache::on_gone(Range range, bool unmapped) noexcept {
+  bool any = false;
   {
     const std::lock_guard lock(lock_);
     const auto gone = cached_.overlapping(range);
+    if (unmapped) note_unmapped(unwatched_, range);
     for (Entry* entry : gone) {
-      entry->state = Entry::State::kGone;
       ++stats_.invalidated;
-      if (entry->users > 0) continue;
-      entry->link.unlink();
-      dead_.push_back(entry->link);
-      dead = true;
+      if (unmapped) entry->unmapped.add(range.within(entry->range));
+      forget(*entry);
+      any = true;
     }
     cached_.remove(gone);
   }
-  if (dead) {
-    rings_.fetch_add(1);
-    rings_.notify_one();
-  }
+  if (any) ring();
+}
+
+void RegistrationCache::on_moved() noexcept { ring(); }
+
+void RegistrationCache::ring() noexcept {
+  rings_.fetch_add(1);
+  rings_.notify_one();
 }
 
 Range RegistrationCache::not_needed(Range range, std::uintptr_t from) noexcept {

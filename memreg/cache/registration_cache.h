@@ -140,7 +140,8 @@ class RegistrationCache final : private Watcher::Listener {
   using Ranges = std::span<const std::span<std::byte>>;
 
   // Watcher::Listener
-  void on_gone(Range range) noexcept override;
+  void on_gone(Range range, bool unmapped) noexcept override;
+  void on_moved() noexcept override;
   [[nodiscard]] Range not_needed(Range range, std::uintptr_t from) noexcept override;
 
   // registration_cache.cc: what is there
@@ -193,10 +194,14 @@ class RegistrationCache final : private Watcher::Listener {
   /// With lock_ held: a user comes, and goes. True: it is to be deregistered now.
   static void use(Entry& entry) noexcept;
   [[nodiscard]] bool drop(Entry& entry) noexcept;
+  /// With lock_ held: nobody finds it any more.
+  void forget(Entry& entry) noexcept;
   bool evict_one() noexcept;
   void evict_all() noexcept;
   void bury() noexcept;
   void bury_soon() noexcept;
+  void unwatch_forgotten() noexcept;
+  void ring() noexcept;
   void sweep() noexcept;
 
   static constexpr std::size_t kFirstRoom = 64;  // entries
@@ -214,7 +219,7 @@ class RegistrationCache final : private Watcher::Listener {
   // Held for some dozens of instructions, also by who reads events: nothing is allocated or freed under it.
   mutable SpinLock lock_;
   EntryIndex declared_, cached_;
-  List<Entry> idle_, dead_;
+  List<Entry> idle_, dead_, unwatched_;
   CacheStats stats_;
 
   std::mutex burying_;  // whoever has it has seen off all that was dead

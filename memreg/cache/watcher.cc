@@ -12,10 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <system_error>
 #include <vector>
 
@@ -74,9 +76,9 @@ std::vector<Range> parts_of(const std::vector<Mapping>& mappings, Range range) {
 
 // ---- beginning and end
 
-Result<std::shared_ptr<Watcher>> Watcher::open(std::function<void()> before_read) {
+Result<std::shared_ptr<Watcher>> Watcher::open(WatcherProbes probes) {
   std::shared_ptr<Watcher> watcher(new Watcher);
-  if (Status begun = watcher->begin(std::move(before_read)); !begun.ok()) return begun;
+  if (Status begun = watcher->begin(std::move(probes)); !begun.ok()) return begun;
   return watcher;
 }
 
@@ -103,8 +105,8 @@ Result<std::shared_ptr<Watcher>> Watcher::shared() {
   return made;
 }
 
-Status Watcher::begin(std::function<void()> before_read) {
-  before_read_ = std::move(before_read);
+Status Watcher::begin(WatcherProbes probes) {
+  probes_ = std::move(probes);
   const auto fd = ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
   if (fd < 0 && is_descriptor_limit(errno)) return no_descriptor("userfaultfd", errno);
   if (fd < 0) return refused("userfaultfd is refused", errno);
@@ -162,7 +164,7 @@ void Watcher::read_until_stopped() noexcept {
   std::array<pollfd, 2> watched{{{fd_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
   while (!stopping_.load()) {
     if (::poll(watched.data(), watched.size(), -1) <= 0 || watched[0].revents == 0) continue;
-    if (before_read_) before_read_();
+    if (probes_.before_read) probes_.before_read();
     drain();
   }
   // Ends the watching here: what follows in this thread gives memory back, and nobody reads any more. Whoever waits for
@@ -177,17 +179,28 @@ void Watcher::drain() noexcept {
   const ::ssize_t got = ::read(fd_.get(), events.data(), sizeof events);
   for (std::size_t i = 0; got > 0 && i < static_cast<std::size_t>(got) / sizeof(uffd_msg); ++i) {
     const uffd_msg& event = events[i];
+    const bool moved = event.event == UFFD_EVENT_REMAP, unmapped = event.event == UFFD_EVENT_UNMAP;
     Range gone;
     if (event.event == UFFD_EVENT_UNMAP || event.event == UFFD_EVENT_REMOVE) {
       gone = {event.arg.remove.start, event.arg.remove.end};
-    } else if (event.event == UFFD_EVENT_REMAP) {
+    } else if (moved) {
+      // Of the old place the kernel tells by an event of its own, unless the mapping stays there (MREMAP_DONTUNMAP).
       gone = {event.arg.remap.from, event.arg.remap.from + event.arg.remap.len};
+      note_moved({event.arg.remap.to, event.arg.remap.to + event.arg.remap.len});
     }
     for (Listener* each = listeners_.front(); each != nullptr; each = List<Listener>::next(each->link)) {
-      each->on_gone(gone);
+      each->on_gone(gone, unmapped);
+      if (moved) each->on_moved();
     }
   }
   closed_.store(false);
+}
+
+/// With reading_ held.
+void Watcher::note_moved(Range to) noexcept {
+  const std::size_t count = count_of_moved_.load();
+  if (count < kMostMoved) moved_.at(count) = to;
+  count_of_moved_.store(std::min(count, kMostMoved) + 1);
 }
 
 /// 0, or an errno: EAGAIN while any change is pending, ENOENT where the pages are not watched.
@@ -266,6 +279,41 @@ Status Watcher::watch(Range pages) {
 
 void Watcher::unwatch(Range pages) noexcept {
   const std::lock_guard lock(watching_);
+  unwatch_alone(pages);
+}
+
+// What grew as it was moved is one mapping, and all of that is watched. Of more than were remembered nobody knows where
+// they are: all that is watched may be theirs.
+void Watcher::unwatch_moved() noexcept {
+  if (count_of_moved_.load() == 0) return;
+  const std::lock_guard lock(watching_);
+  std::array<Range, kMostMoved> moved{};
+  std::size_t count = 0;
+  {
+    const std::lock_guard told(reading_);
+    moved = moved_;
+    count = count_of_moved_.exchange(0);
+  }
+  if (count > kMostMoved) {
+    for (const Range& each : tracked_mappings()) unwatch_alone(each);
+    return;
+  }
+  for (const Range& place : std::span(moved).first(count)) {
+    const auto mappings = mappings_near(place);
+    if (!mappings) continue;
+    for (const Mapping& each : *mappings) {
+      if (each.range.overlaps(place)) unwatch_alone(each.range);
+    }
+  }
+}
+
+/// With watching_ held.
+void Watcher::unwatch_alone(Range pages) noexcept {
+  if (const Range own = sentinel(); pages.overlaps(own)) {  // which may be of one mapping with what was moved
+    if (pages.begin < own.begin) unwatch_alone({pages.begin, own.begin});
+    if (own.end < pages.end) unwatch_alone({own.end, pages.end});
+    return;
+  }
   for (std::uintptr_t at = pages.begin; at < pages.end;) {
     Range nobodys{at, pages.end};
     for (Listener* each = listeners_.front(); each != nullptr; each = List<Listener>::next(each->link)) {
@@ -281,16 +329,20 @@ void Watcher::unwatch(Range pages) noexcept {
   }
 }
 
-void Watcher::stop_watching(Range pages) noexcept {
+// Before Linux 6.17 UFFDIO_UNREGISTER takes away what any userfaultfd of the process watches. To register what is this
+// one's changes nothing, and is refused where it is another's.
+bool Watcher::stop_watching_own(Range pages) noexcept {
   uffdio_range request = kernel_range(pages);
-  if (::ioctl(fd_.get(), UFFDIO_UNREGISTER, &request) == 0) return;
+  return start_watching(fd_.get(), pages) == 0 && ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &request) == 0;
+}
+
+void Watcher::stop_watching(Range pages) noexcept {
+  if (probes_.before_unwatch) probes_.before_unwatch(pages);
+  if (stop_watching_own(pages)) return;
   // Refused for all if anything was mapped there since that cannot be watched, or if nothing is mapped.
   const auto mappings = mappings_near(pages);
   if (!mappings) return;
-  for (const Range& part : parts_of(*mappings, pages)) {
-    request = kernel_range(part);
-    static_cast<void>(::ioctl(fd_.get(), UFFDIO_UNREGISTER, &request));
-  }
+  for (const Range& part : parts_of(*mappings, pages)) static_cast<void>(stop_watching_own(part));
 }
 
 }  // namespace fairlead::memreg::cache

@@ -230,6 +230,36 @@ TEST_P(ArenaOfHugePages, HasThemOnTheNodeThatWasAskedForAndGivesThemBack) {
 INSTANTIATE_TEST_SUITE_P(Of, ArenaOfHugePages, testing::Values(PageKind::kHuge2M, PageKind::kHuge1G),
                          [](const auto& kind) { return "Of" + std::string(to_string(kind.param)); });
 
+/// In a child: madvise() as kernels before 5.14 have it. 0: as it should be.
+int without_populate() {
+  constexpr int kSkipped = 77;
+  const std::size_t page = page_size();
+  void* const fresh = ::mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Behind the end of its file there is no page to be had, as with huge ones that another has taken.
+  const int file = ::memfd_create("short", 0);
+  void* const lacking = ::mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (fresh == MAP_FAILED || lacking == MAP_FAILED || ::ftruncate(file, static_cast<off_t>(3 * page)) != 0) return 1;
+  if (!test::refuse_call(SYS_madvise, EINVAL)) return kSkipped;
+  if (make_present({static_cast<std::byte*>(fresh), 4 * page}, page) != 0) return 2;
+  std::vector<unsigned char> there(4);
+  if (::mincore(fresh, 4 * page, there.data()) != 0) return 3;
+  for (const unsigned char each : there) {
+    if ((each & 1) == 0) return 4;
+  }
+  return make_present({static_cast<std::byte*>(lacking), 4 * page}, page) == ENOMEM ? 0 : 5;
+}
+
+TEST(MakePresent, TouchesPagesWhereTheKernelDoesNotPopulate) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(without_populate());
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "it ended by a fault";
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(Populate, FindsThePagesBeforeTheyAreTouched) {
   const auto arena = Arena::map(64 * page_size(), {.best = PageKind::kOrdinary});
   ASSERT_TRUE(arena.has_value());

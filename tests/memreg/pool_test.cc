@@ -259,6 +259,36 @@ TEST(PoolLimits, AreKeptAndSaid) {
   pool.free(*second);
 }
 
+// Arenas are whole pages: the smallest limit that is legal has room for one.
+TEST(PoolLimits, AreRoundedUpToPagesAsArenasAre) {
+  const std::size_t odd = 24 * page_size() + 1;
+  Pool pool({.arena_bytes = odd, .best = PageKind::kOrdinary, .max_bytes = odd});
+  const auto block = pool.allocate(25 * page_size());
+  ASSERT_TRUE(block.has_value()) << block.status().to_string();
+  EXPECT_EQ(pool.stats().arena_bytes, 25 * page_size());
+  EXPECT_EQ(pool.allocate(1).status().code(), Code::kResourceExhausted);
+  pool.free(*block);
+}
+
+TEST(PoolLimits, HoldForWhatHugePagesAdd) {
+  constexpr std::size_t k2M = std::size_t{2} << 20, kHuge = 8 * k2M;
+  if (page_supply().of_2m.free < 8) GTEST_SKIP() << "fewer than 8 free pages of 2M here";
+  constexpr auto kIndex = static_cast<std::size_t>(PageKind::kHuge2M);
+  const std::size_t bytes = kHuge - page_size();
+  Pool tight({.arena_bytes = bytes, .best = PageKind::kHuge2M, .max_bytes = bytes});
+  const auto plain = tight.allocate(100);
+  ASSERT_TRUE(plain.has_value()) << plain.status().to_string();
+  EXPECT_EQ(tight.stats().arena_bytes, bytes);
+  EXPECT_EQ(tight.stats().arenas_of[kIndex], 0u);
+  Pool roomy({.arena_bytes = bytes, .best = PageKind::kHuge2M, .max_bytes = kHuge});
+  const auto huge = roomy.allocate(100);
+  ASSERT_TRUE(huge.has_value()) << huge.status().to_string();
+  EXPECT_EQ(roomy.stats().arena_bytes, kHuge);
+  EXPECT_EQ(roomy.stats().arenas_of[kIndex], 1u);
+  tight.free(*plain);
+  roomy.free(*huge);
+}
+
 // A hook that refuses, and an arena that cannot be mapped, leave nothing counted.
 TEST(PoolLimits, CountOnlyWhatIsThere) {
   bool refuse = true;

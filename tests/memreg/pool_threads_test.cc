@@ -139,6 +139,75 @@ TEST(PoolThreads, LendOthersWhatTheyKeep) {
   done.count_down();
 }
 
+// Who comes while another makes the only arena that there may be has some of it.
+TEST(PoolThreads, ShareTheOnlyArenaThatThereMayBe) {
+  constexpr std::size_t kOnly = std::size_t{64} << 10;
+  std::latch begun(1);
+  Pool pool({.arena_bytes = kOnly, .max_bytes = kOnly}, [&](const Arena&) -> Result<std::shared_ptr<void>> {
+    begun.count_down();
+    // Time for one that does not wait to be refused; one that does is right however long this takes.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return std::shared_ptr<void>();
+  });
+  const auto take_one = [&pool] {
+    const auto block = pool.allocate(64);
+    ASSERT_TRUE(block.has_value()) << block.status().to_string();
+    pool.free(*block);
+  };
+  std::jthread first(take_one), second([&] {
+    begun.wait();
+    take_one();
+  });
+}
+
+TEST(PoolThreads, WaitForAnArenaThatIsBeingGivenBack) {
+  std::latch begun(1);
+  std::atomic<int> given_back{0};
+  Pool pool({.arena_bytes = kArena, .max_bytes = kArena}, [&](const Arena&) -> Result<std::shared_ptr<void>> {
+    return std::shared_ptr<void>(&begun, [&given_back](void* latch) {
+      if (given_back.fetch_add(1) > 0) return;
+      static_cast<std::latch*>(latch)->count_down();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for one that does not wait, as above
+    });
+  });
+  pool.free(*pool.allocate(64));
+  const std::jthread trims([&pool] { pool.trim(); });
+  begun.wait();
+  const auto block = pool.allocate(64);
+  ASSERT_TRUE(block.has_value()) << block.status().to_string();
+  pool.free(*block);
+}
+
+// Of a pool of 64 pages four threads have at most 8 each: between any three of these blocks there is room for the
+// fourth, wherever the rest is kept, on its way, or being given back.
+TEST(PoolThreads, FindWhatOthersHaveInTheirHands) {
+  const std::size_t most = 64 * page_size();
+  Pool pool({.arena_bytes = most, .max_bytes = most});
+  std::atomic<int> refused{0};
+  {
+    std::jthread trims([&pool](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        pool.trim();
+        std::this_thread::yield();
+      }
+    });
+    std::vector<std::jthread> workers;
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+      workers.emplace_back([&pool, &refused, seed] {
+        std::mt19937 random(seed);
+        for (int i = 0; i < 10'000; ++i) {
+          const auto block = pool.allocate((1 + random() % 8) * page_size());
+          if (block) pool.free(*block);
+          refused += block ? 0 : 1;
+        }
+      });
+    }
+    workers.clear();
+  }
+  EXPECT_EQ(refused.load(), 0);
+  EXPECT_EQ(pool.stats().blocks, 0u);
+}
+
 TEST(PoolThreads, OutliveThePool) {
   std::latch used(1), gone(1);
   auto pool = std::make_unique<Pool>(kArena);

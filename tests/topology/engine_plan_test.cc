@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <vector>
 
 #include "tests/topology/machines.h"
 
@@ -83,6 +84,24 @@ TEST(PlanEngine, PutsLanesAndPoolBesideTheNicInUse) {
               HasSubstr("pool on numa1 (the most can be sent from there: on the same socket"));
 }
 
+// Sub-NUMA clustering, and memory for each whole socket, as CXL has it.
+TEST(PlanEngine, PutsThePoolIntoMemoryOfFewCores) {
+  const Result<Machine> read = topology::read_synthetic("package:2 [numa] group:2 [numa] core:2 pu:1");
+  ASSERT_TRUE(read) << read.error().to_string();
+  for (const std::vector<std::size_t>& beside : {std::vector<std::size_t>{2, 3}, {0, 1, 2, 3}}) {
+    Machine machine = *read;
+    const auto memory = std::ranges::find(machine.memories, beside, &Memory::cores);
+    ASSERT_NE(memory, machine.memories.end());
+    const std::size_t nic = add_nic(&machine, static_cast<std::size_t>(memory - machine.memories.begin()), 10);
+    const EnginePlan plan = plan_of(machine, "auto", {.lanes = 1, .nics = {nic}});
+    ASSERT_TRUE(plan.pool);
+    EXPECT_EQ(machine.memories[*plan.pool].cores.size(), 2U) << beside.size();
+    EXPECT_TRUE(std::ranges::includes(beside, machine.memories[*plan.pool].cores)) << beside.size();
+    ASSERT_TRUE(plan.lanes[0].core);
+    EXPECT_NE(std::ranges::count(beside, *plan.lanes[0].core), 0);
+  }
+}
+
 TEST(PlanEngine, LooksAtNoNicThatIsNotInUse) {
   Machine machine = make_machine(2, 2);
   add_nic(&machine, 0, 400);
@@ -120,14 +139,14 @@ TEST(PlanEngine, LeavesCoresThatAreBusyAndThoseThatAreIsolated) {
   Machine machine = make_machine(2, 4);
   const std::size_t nic = add_nic(&machine, 1, 25);
   machine.cores[5].isolated = true;
-  EnginePlan plan = plan_of(machine, "auto", {.lanes = 2, .nics = {nic}, .busy = {0, 0, 0, 0, 1, 0, 0, 0}});
+  EnginePlan plan = plan_of(machine, "auto", {.lanes = 2, .nics = {nic}, .busy_cpus = {4}});
   EXPECT_THAT(cpus_of(plan), ElementsAre(6, 7));
   // None is free beside it: rather a far core than one that is shared.
-  plan = plan_of(machine, "auto", {.lanes = 1, .nics = {nic}, .busy = {0, 0, 0, 0, 1, 0, 1, 1}});
+  plan = plan_of(machine, "auto", {.lanes = 1, .nics = {nic}, .busy_cpus = {4, 6, 7}});
   EXPECT_THAT(cpus_of(plan), ElementsAre(0));
   EXPECT_FALSE(plan.lanes[0].shared);
   // None is free at all.
-  plan = plan_of(machine, "auto", {.lanes = 1, .nics = {nic}, .busy = {3, 3, 3, 3, 3, 0, 2, 3}});
+  plan = plan_of(machine, "auto", {.lanes = 1, .nics = {nic}, .busy_cpus = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 6, 7, 7}});
   EXPECT_THAT(cpus_of(plan), ElementsAre(6));
   EXPECT_TRUE(plan.lanes[0].shared);
   EXPECT_THAT(plan.remarks, ElementsAre(HasSubstr("fewer free cores")));

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/topology/machines.h"
 #include "topology/bandwidth_table.h"
 
@@ -100,6 +103,29 @@ TEST(BuildGraph, NumaNodesOfOneSocketHaveDomains) {
   ASSERT_TRUE(domain);
   EXPECT_NE(edge_between(made.graph, *domain, made.memories[1]), nullptr);
   EXPECT_NE(edge_between(made.graph, *domain, made.bridges[1]), nullptr);  // the NIC's host bridge
+}
+
+// Beside memory for the whole socket, as CXL has it, a NIC of some of its cores stays theirs.
+TEST(BuildGraph, ADeviceIsOfTheSmallestDomainThatHasItsCores) {
+  const Result<Machine> read = read_synthetic("package:2 [numa] group:2 [numa] core:2 pu:1");
+  ASSERT_TRUE(read) << read.error().to_string();
+  Machine machine = *read;
+  const auto memory_of = [&machine](const std::vector<std::size_t>& cores) {
+    const auto found = std::ranges::find(machine.memories, cores, &Memory::cores);
+    EXPECT_NE(found, machine.memories.end());
+    return static_cast<std::size_t>(found - machine.memories.begin());
+  };
+  const std::size_t part = memory_of({2, 3}), whole = memory_of({0, 1, 2, 3});
+  const std::size_t near = add_nic(&machine, part, 25), any = add_nic(&machine, whole, 25);
+  ASSERT_EQ(machine.devices[near].cores, (std::vector<std::size_t>{2, 3}));
+  const MachineGraph made = build_graph(machine, BandwidthTable());
+  const auto beside = [&made](std::size_t memory) {
+    return made.graph.other_end(made.graph.edges_at(made.memories[memory]).front(), made.memories[memory]);
+  };
+  const std::size_t bridge = made.bridges[*machine.devices[near].bridge];
+  EXPECT_NE(edge_between(made.graph, beside(part), bridge), nullptr);
+  EXPECT_EQ(edge_between(made.graph, beside(whole), bridge), nullptr);
+  EXPECT_NE(edge_between(made.graph, made.packages[0], made.bridges[*machine.devices[any].bridge]), nullptr);
 }
 
 // It did where each pair of sockets went through all pairs of memories.

@@ -58,6 +58,21 @@ TEST(Lanes, OfACoreWithThreadsAUsableOneIsTaken) {
   EXPECT_EQ(places[2].pu, 1u);
 }
 
+TEST(Lanes, OfABusyCoreTheThreadThatIsFreeIsTaken) {
+  Machine machine = make_machine(1, 2);
+  const std::size_t nic = add_nic(&machine, 0, 10);
+  machine.cores[0].pus = machine.cores[0].usable_pus = {0, 2};
+  machine.cores[1].pus = machine.cores[1].usable_pus = {1, 3};
+  const std::vector<LanePlace> places = place_lanes(machine, {nic, nic, nic}, {2, 1});
+  EXPECT_EQ(places[0].pu, 0u);
+  EXPECT_EQ(places[1].pu, 3u);
+  EXPECT_EQ(places[2].pu, 0u);
+  EXPECT_TRUE(places[0].shared && places[1].shared && places[2].shared);
+  // One that this process may not use counts for its core.
+  machine.cores[0].usable_pus = {0};
+  EXPECT_EQ(place_lanes(machine, {nic}, {2})[0].core, 1u);
+}
+
 // For any machine and lanes: two on a core only if every core that may be used has one, and loads differ by one at
 // most.
 TEST(Lanes, LoadIsEven) {

@@ -73,6 +73,21 @@ TEST_F(ThisMachine, WhatAThreadMayUseFollowsItsStatus) {
   EXPECT_TRUE(machine.memories[0].allowed);
 }
 
+// In the root cpuset what a thread may use has CPUs that went offline, too.
+TEST_F(ThisMachine, WhatIsOfflineIsNotUsed) {
+  Machine machine = make_machine(2, 2);
+  write("/proc/thread-self/status", "Cpus_allowed_list:\t0-2\n");
+  write("/sys/devices/system/cpu/online", "0,2-3\n");
+  read_allowed(root_, &machine);
+  EXPECT_EQ(machine.cores[0].usable_pus.size(), 1u);
+  EXPECT_THAT(machine.cores[1].usable_pus, IsEmpty());
+  EXPECT_EQ(machine.cores[2].usable_pus.size(), 1u);
+  EXPECT_THAT(machine.cores[3].usable_pus, IsEmpty());
+  write("/sys/devices/system/cpu/online", "0-3\n");
+  read_allowed(root_, &machine);
+  EXPECT_EQ(machine.cores[1].usable_pus.size(), 1u);
+}
+
 TEST(OwnMachine, IsReadOnceAndIsAsItWasRead) {
   const Result<Machine> first = own_machine(), again = own_machine();
   ASSERT_TRUE(first) << first.error().to_string();
@@ -122,6 +137,45 @@ TEST_F(ThisMachine, ASpeedThatIsNotKnownIsNotOne) {
   write("/sys/class/net/eth0/speed", "25000\n");
   read_nic_rates(root_, &machine);
   EXPECT_DOUBLE_EQ(machine.devices[0].rate, 3.125e9);
+}
+
+// The kernel gives no speed without a link, or -1.
+TEST_F(ThisMachine, ANicWithoutALinkIsDown) {
+  Machine machine = make_machine(1, 1);
+  Device& nic = machine.devices[add_nic(&machine, 0, 0)];
+  nic.rdma_devices.clear();
+  nic.net_devices = {"eth0", "eth1"};
+  write("/sys/class/net/eth0/speed", "25000\n");
+  write("/sys/class/net/eth0/operstate", "up\n");
+  write("/sys/class/net/eth1/operstate", "lowerlayerdown\n");
+  read_nic_rates(root_, &machine);
+  EXPECT_FALSE(machine.devices[0].rate_is_down);
+  EXPECT_DOUBLE_EQ(machine.devices[0].rate, 3.125e9);
+  for (const char* const speed : {"-1\n", ""}) {  // somebody pulls the cable
+    write("/sys/class/net/eth0/speed", speed);
+    write("/sys/class/net/eth0/operstate", "down\n");
+    read_nic_rates(root_, &machine);
+    EXPECT_TRUE(machine.devices[0].rate_is_down) << speed;
+  }
+  for (const char* const state : {"unknown\n", "dormant\n"}) {  // as of drivers that do not say
+    write("/sys/class/net/eth0/operstate", state);
+    read_nic_rates(root_, &machine);
+    EXPECT_FALSE(machine.devices[0].rate_is_down) << state;
+  }
+}
+
+TEST_F(ThisMachine, AnRdmaPortThatIsNotActiveIsDownWithoutARate) {
+  Machine machine = make_machine(1, 1);
+  Device& nic = machine.devices[add_nic(&machine, 0, 0)];
+  nic.rdma_devices = {"mlx5_0"};
+  nic.net_devices = {"eth0"};
+  write("/sys/class/net/eth0/operstate", "up\n");  // not asked: the port says
+  write("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+  read_nic_rates(root_, &machine);
+  EXPECT_TRUE(machine.devices[0].rate_is_down);
+  write("/sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+  read_nic_rates(root_, &machine);
+  EXPECT_FALSE(machine.devices[0].rate_is_down);
 }
 
 TEST_F(ThisMachine, TheSmallestQuotaOnTheWayUpHolds) {

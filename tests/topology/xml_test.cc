@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <string>
+
 #include "topology/hwloc_versions.h"
 
 namespace fairlead::topology {
@@ -53,6 +55,13 @@ TEST(Xml, RefusesWhatWouldTakeTheStack) {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += "<a>";
   EXPECT_THAT(error_of(deep), HasSubstr("nested beyond 256"));
+}
+
+TEST(Xml, RefusesWhatWouldTakeTheDay) {
+  std::string wide = "<a";
+  for (int i = 0; i < 256; ++i) wide += " x" + std::to_string(i) + "=''";
+  EXPECT_EQ(error_of(wide + "/>"), "parsed");
+  EXPECT_THAT(error_of(wide + " y=''/>"), HasSubstr("<a> has more than 256 attributes"));
 }
 
 TEST(HwlocXml, Version3BecomesWhatVersion2Reads) {

@@ -222,6 +222,27 @@ TEST_F(PlacementTest, TwoEnginesTakeTwoCores) {
   EXPECT_FALSE(seen.is_taken(2));
 }
 
+TEST_F(PlacementTest, EnginesOnOneCoreTakeItsThreads) {
+  for (topology::Core& core : machine.cores) core.usable_pus.clear();
+  machine.cores[2].pus = machine.cores[2].usable_pus = {2, 6};
+  CoreClaims other(claims());
+  ASSERT_TRUE(other.claim(6));
+  Placement first, second;
+  ASSERT_TRUE(first.plan(config("node=1"), {}, around()).ok());
+  EXPECT_TRUE(other.is_taken(2)) << "the thread that is free";
+  ASSERT_TRUE(second.plan(config("node=1"), {}, around()).ok());
+  EXPECT_THAT(second.report().lanes[0].reason, HasSubstr("shared"));
+  // The other way round: the first of the threads is taken.
+  first.release();
+  second.release();
+  CoreClaims now(claims());
+  ASSERT_TRUE(now.claim(2));
+  other.release();
+  Placement third;
+  ASSERT_TRUE(third.plan(config("node=1"), {}, around()).ok());
+  EXPECT_TRUE(now.is_taken(6));
+}
+
 TEST_F(PlacementTest, PinsNothingWhereTheApplicationDrives) {
   Placement placement;
   EngineConfig own = config("node=1");

@@ -50,6 +50,40 @@ TEST(Ranges, HoldWhatASetOfPointsWould) {
   }
 }
 
+TEST(FewRanges, LeaveTheRest) {
+  FewRanges few;
+  EXPECT_EQ(few.rest_of({100, 200}), (std::vector<Range>{{100, 200}}));
+  few.add({120, 130});
+  few.add({150, 160});
+  few.add({130, 140});
+  EXPECT_EQ(few.rest_of({100, 200}), (std::vector<Range>{{100, 120}, {140, 150}, {160, 200}}));
+  EXPECT_EQ(few.rest_of({125, 155}), (std::vector<Range>{{140, 150}}));
+  EXPECT_TRUE(few.rest_of({120, 140}).empty());
+  few.clear();
+  EXPECT_EQ(few.rest_of({100, 200}), (std::vector<Range>{{100, 200}}));
+}
+
+// Of more than there is room for, what lies between some is held along: never less than was added.
+TEST(FewRanges, HoldAllOfMany) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    FewRanges few;
+    std::set<std::uintptr_t> held;
+    for (int i = 0; i < 8; ++i) {
+      const std::uintptr_t begin = random() % 200, end = begin + 1 + random() % 9;
+      few.add({begin, end});
+      for (std::uintptr_t at = begin; at < end; ++at) held.insert(at);
+      std::uintptr_t last = 0;
+      for (const Range& rest : few.rest_of({0, 250})) {
+        ASSERT_FALSE(rest.empty());
+        ASSERT_TRUE(last <= rest.begin);
+        last = rest.end;
+        for (std::uintptr_t at = rest.begin; at < rest.end; ++at) ASSERT_FALSE(held.contains(at));
+      }
+    }
+  }
+}
+
 TEST(Entries, AreFoundByWhatTheyHold) {
   EntryIndex index;
   std::vector<Entry*> room;

@@ -43,7 +43,7 @@ class CacheRaces : public RegistrationCacheTest {
   void SetUp() override {
     RegistrationCacheTest::SetUp();
     if (IsSkipped()) return;
-    auto opened = Watcher::open([this] { before_read_.pass(); });
+    auto opened = Watcher::open({.before_read = [this] { before_read_.pass(); }});
     ASSERT_TRUE(opened.has_value()) << opened.status().to_string();
     watcher_ = *opened;
     make({.watcher = watcher_});
@@ -76,7 +76,8 @@ TEST_F(CacheRaces, MappedAgainByAnotherBeforeTheEventIsRead) {
 
 TEST_F(CacheRaces, MappedAgainBeforeTheEventIsTold) {
   struct Slow final : Watcher::Listener {
-    void on_gone(Range) noexcept override { gate.pass(); }
+    void on_gone(Range, bool) noexcept override { gate.pass(); }
+    void on_moved() noexcept override {}
     Range not_needed(Range range, std::uintptr_t from) noexcept override { return {from, range.end}; }
     Gate gate;
   } slow;

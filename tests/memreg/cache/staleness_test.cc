@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <span>
+#include <vector>
 
 #include "cached_memory.h"
 
@@ -105,6 +107,48 @@ TEST_F(CacheStaleness, Moved) {
   const Pages last(4, next.data(), MAP_FIXED);
   last.fill('c');
   EXPECT_EQ(sent(last.all()), "c");
+}
+
+bool is_watched(std::span<const std::byte> bytes) {
+  const std::vector<Range> tracked = tracked_mappings();
+  return std::any_of(tracked.begin(), tracked.end(), [bytes](Range each) { return each.overlaps(range_of(bytes)); });
+}
+
+// The kernel goes on watching what it moves, and what is new behind it.
+TEST_F(CacheStaleness, WhatWasMovedIsNotWatchedForEver) {
+  make();
+  Pages memory(4), elsewhere(8);
+  memory.fill('a');
+  EXPECT_EQ(sent(memory.all()), "a");
+  EXPECT_TRUE(is_watched(memory.all()));
+  ASSERT_EQ(::mremap(memory.data(), memory.all().size(), elsewhere.all().size(), MREMAP_MAYMOVE | MREMAP_FIXED,
+                     elsewhere.data()),
+            elsewhere.data());
+  EXPECT_EQ(sent(elsewhere.pages(0, 2)), "a");  // what is found there meanwhile stays
+  cache().trim();
+  EXPECT_FALSE(is_watched(elsewhere.all()));
+  EXPECT_EQ(sent(elsewhere.pages(1, 2)), "a");
+  EXPECT_TRUE(is_watched(elsewhere.pages(1, 2)));
+  EXPECT_FALSE(is_watched(elsewhere.pages(3, 5)));
+}
+
+TEST_F(CacheStaleness, ReallocThatMoves) {
+  make();
+  constexpr std::size_t kBytes = std::size_t{256} << 10;
+  ::mallopt(M_MMAP_THRESHOLD, kBytes / 2);  // else it learns to keep them
+  void* const above = std::malloc(kBytes);  // mappings go downwards, so that the next cannot grow where it is
+  auto* const memory = static_cast<std::byte*>(std::malloc(kBytes));
+  ASSERT_TRUE(above != nullptr && memory != nullptr);
+  std::memset(memory, 'a', kBytes);
+  EXPECT_EQ(sent({memory, kBytes}), "a");
+  auto* const grown = static_cast<std::byte*>(std::realloc(memory, 16 * kBytes));
+  ASSERT_NE(grown, nullptr);
+  EXPECT_EQ(sent({grown, kBytes}), "a");
+  cache().trim();
+  EXPECT_FALSE(is_watched({grown, 16 * kBytes}));
+  std::free(grown);
+  std::free(above);
+  expect_nothing_pinned();
 }
 
 TEST_F(CacheStaleness, MovedAwayWhileTheMappingStays) {

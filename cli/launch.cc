@@ -1,19 +1,26 @@
 #include "cli/launch.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <sstream>
+
+#include "fairlead/log.h"
 
 namespace fairlead::cli {
 namespace {
@@ -21,6 +28,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kPreload = "libfairlead-ibverbs.so";
+constexpr const char* kVerbs = "libibverbs.so.1";
+constexpr const char* kSystemVerbs = "FAIRLEAD_SYSTEM_IBVERBS";
+// These part the paths of LD_PRELOAD and LD_LIBRARY_PATH; what follows a dollar is replaced.
+constexpr const char* kNotInLists = " ;:$";
 constexpr int kMaxInterpreters = 4;  // as many as the kernel follows
 
 std::string from_environment(const char* name) {
@@ -30,6 +41,102 @@ std::string from_environment(const char* name) {
 
 std::string before(const std::string& ours, const std::string& theirs) {
   return theirs.empty() ? ours : ours + ":" + theirs;
+}
+
+/// What stands at this place of an ELF file; nothing where the file ends before.
+template <typename Part>
+std::optional<Part> read_at(std::ifstream& file, std::uint64_t offset) {
+  Part part{};
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.read(reinterpret_cast<char*>(&part), sizeof(part));
+  if (!file) return std::nullopt;
+  return part;
+}
+
+// Of a library's versions: damaged ones may say anything.
+constexpr std::size_t kMostName = 256;
+constexpr std::uint32_t kMostVersions = 1000;
+
+std::string text_at(std::ifstream& file, std::uint64_t offset) {
+  std::array<char, kMostName> text{};
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.get(text.data(), text.size(), '\0');
+  return text.data();
+}
+
+/// The names in a section of version definitions, without the library's own (VER_FLG_BASE).
+std::vector<std::string> names_in(std::ifstream& file, const Elf64_Shdr& definitions, const Elf64_Shdr& strings) {
+  std::vector<std::string> names;
+  std::uint64_t at = definitions.sh_offset;
+  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(definitions.sh_info, kMostVersions); ++i) {
+    const auto definition = read_at<Elf64_Verdef>(file, at);
+    if (!definition) break;
+    const auto name = read_at<Elf64_Verdaux>(file, at + definition->vd_aux);
+    if (!name) break;
+    if ((definition->vd_flags & VER_FLG_BASE) == 0) names.push_back(text_at(file, strings.sh_offset + name->vda_name));
+    at += definition->vd_next;
+  }
+  return names;
+}
+
+/// The versions of symbols that a library defines; none where it is no such file, or does not tell.
+std::vector<std::string> symbol_versions(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const auto header = read_at<Elf64_Ehdr>(file, 0);
+  if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_ident[EI_CLASS] != ELFCLASS64) {
+    return {};
+  }
+  const auto section = [&](std::uint32_t index) {
+    return read_at<Elf64_Shdr>(file, header->e_shoff + std::uint64_t{index} * header->e_shentsize);
+  };
+  for (std::uint32_t i = 0; i < header->e_shnum; ++i) {
+    const auto definitions = section(i);
+    if (!definitions || definitions->sh_type != SHT_GNU_verdef) continue;
+    const auto strings = section(definitions->sh_link);
+    return strings ? names_in(file, *definitions, *strings) : std::vector<std::string>();
+  }
+  return {};
+}
+
+struct SystemVerbs {
+  std::string path;
+  bool searched = false;  // it is in a folder that the drop-in looks through (verbs/dropin/real_library.cc)
+};
+
+/// As a program does, whatever a library's own paths are.
+bool searches(const fs::path& folder) {
+  void* const program = ::dlopen(nullptr, RTLD_LAZY);
+  Dl_serinfo size{};
+  if (program == nullptr || ::dlinfo(program, RTLD_DI_SERINFOSIZE, &size) != 0) return false;
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::calloc(1, size.dls_size), &std::free);
+  if (!memory) return false;
+  auto* paths = static_cast<Dl_serinfo*>(memory.get());
+  *paths = size;
+  if (::dlinfo(program, RTLD_DI_SERINFO, paths) != 0) return false;
+  return std::any_of(paths->dls_serpath, paths->dls_serpath + paths->dls_cnt,
+                     [&folder](const Dl_serpath& each) { return folder == each.dls_name; });
+}
+
+/// What the loader gives a program that asks for libibverbs, as this one is a program too; nothing where that is ours
+/// already, or there is none.
+std::optional<SystemVerbs> find_system_verbs(const std::string& our_folder) {
+  void* library = ::dlopen(kVerbs, RTLD_LAZY | RTLD_LOCAL);
+  link_map* map = nullptr;
+  if (library == nullptr || ::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return std::nullopt;
+  std::error_code ignored;
+  const fs::path path = fs::absolute(map->l_name, ignored);
+  if (fs::equivalent(path, fs::path(our_folder) / kVerbs, ignored)) return std::nullopt;
+  return SystemVerbs{path, searches(path.parent_path())};
+}
+
+/// Versions of the system's libibverbs that ours does not have: a program may ask for them.
+std::vector<std::string> versions_beyond(const std::string& ours, const std::string& system) {
+  const std::vector<std::string> known = symbol_versions(ours);
+  std::vector<std::string> beyond = symbol_versions(system);
+  std::erase_if(beyond, [&known](const std::string& each) { return std::ranges::find(known, each) != known.end(); });
+  return beyond;
 }
 
 Status cannot(const std::string& path, std::string_view why) {
@@ -75,6 +182,17 @@ Status check_elf(const std::string& path, std::ifstream& file) {
   return cannot(path, "is linked statically");
 }
 
+Result<DropinLibraries> usable(const DropinLibraries& found) {
+  for (const std::string& path : {found.preload, found.folder}) {
+    if (path.find_first_of(kNotInLists) == std::string::npos) continue;
+    return {Code::kInvalidArgument,
+            fmt::format("{} cannot be preloaded: the loader takes no path with a blank, ':', ';' or '$' in it; move "
+                        "Fairlead to another folder",
+                        path)};
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<DropinLibraries> find_dropin(const std::string& folder) {
@@ -84,9 +202,8 @@ Result<DropinLibraries> find_dropin(const std::string& folder) {
     std::error_code ignored;
     const DropinLibraries found{fs::weakly_canonical(lib / kPreload, ignored),
                                 fs::weakly_canonical(lib / "fairlead", ignored)};
-    const bool complete =
-        fs::exists(found.preload, ignored) && fs::exists(fs::path(found.folder) / "libibverbs.so.1", ignored);
-    if (complete) return found;
+    const bool complete = fs::exists(found.preload, ignored) && fs::exists(fs::path(found.folder) / kVerbs, ignored);
+    if (complete) return usable(found);
     tried.push_back(found.preload);
     tried.push_back(found.folder + "/libibverbs.so.1");
   }
@@ -140,8 +257,23 @@ Status check_preloadable(const std::string& path) {
 }
 
 std::vector<std::pair<std::string, std::string>> loader_environment(const DropinLibraries& libraries) {
-  return {{"LD_PRELOAD", before(libraries.preload, from_environment("LD_PRELOAD"))},
-          {"LD_LIBRARY_PATH", before(libraries.folder, from_environment("LD_LIBRARY_PATH"))}};
+  std::vector<std::pair<std::string, std::string>> variables{
+      {"LD_PRELOAD", before(libraries.preload, from_environment("LD_PRELOAD"))}};
+  const auto system = find_system_verbs(libraries.folder);
+  const std::string ours = (fs::path(libraries.folder) / kVerbs).string();
+  const auto beyond = system ? versions_beyond(ours, system->path) : std::vector<std::string>();
+  if (!beyond.empty()) {
+    log(LogLevel::kWarning,
+        fmt::format("{} has {}, which {} has not: the program gets it as it is. Programs that are linked to libibverbs "
+                    "see softroce all the same; those that load it by name (NCCL) do not",
+                    system->path, fmt::join(beyond, ", "), ours));
+    return variables;
+  }
+  variables.emplace_back("LD_LIBRARY_PATH", before(libraries.folder, from_environment("LD_LIBRARY_PATH")));
+  if (system && !system->searched && from_environment(kSystemVerbs).empty()) {
+    variables.emplace_back(kSystemVerbs, system->path);
+  }
+  return variables;
 }
 
 std::vector<std::string> system_devices() {

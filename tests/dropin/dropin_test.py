@@ -1,7 +1,7 @@
 """The drop-in libraries as programs meet them, and `fairlead run`.
 
-LOADER, OLD_LIBC, LEAVER, HANDLER_LEAVER, CANCELLED and STUB are the programs and libraries built beside this file; FAIRLEAD
-is the program. Whatever of rdma-core is not installed is skipped.
+LOADER, OLD_LIBC, LEAVER, HANDLER_LEAVER, CANCELLED, STUB and NEEDS_NEWER are the programs and libraries built beside this
+file, NEWER is the folder of what the last needs; FAIRLEAD is the program. Whatever of rdma-core is not installed is skipped.
 """
 
 import ctypes
@@ -22,6 +22,8 @@ LEAVER = os.environ["LEAVER"]
 HANDLER_LEAVER = os.environ["HANDLER_LEAVER"]
 CANCELLED = os.environ["CANCELLED"]
 STUB = os.environ["STUB"]
+NEEDS_NEWER = os.environ["NEEDS_NEWER"]
+NEWER = os.environ["NEWER"]
 LIB = pathlib.Path(FAIRLEAD).resolve().parent.parent / "lib"
 PRELOAD = str(LIB / "libfairlead-ibverbs.so")
 FOLDER = str(LIB / "fairlead")
@@ -74,7 +76,7 @@ class Exports(Case):
         self.assertEqual(exports(f"{FOLDER}/libibverbs.so.1"), exports(system_library()))
 
     def test_the_preload_shows_nothing_else(self):
-        c_library = {"access", "open", "open64", "fopen", "fopen64", "realpath", "stat", "stat64", "lstat", "lstat64", "__xstat",
+        c_library = {"access", "open", "open64", "fopen", "fopen64", "realpath", "__open_2", "__open64_2", "__realpath_chk", "stat", "stat64", "lstat", "lstat64", "__xstat",
                  "__xstat64", "__lxstat", "__lxstat64", "_exit", "_Exit"}
         known = set(exports(system_library())) | {"fairlead_dropin_symbol"} | c_library
         self.assertEqual({name for name in exports(PRELOAD) if not name.startswith(("rdma_", "rsocket"))} - known, set())
@@ -185,6 +187,41 @@ except FileNotFoundError:
         out = self.succeeds(sys.executable, "-c", self.SCRIPT, env={"LD_PRELOAD": PRELOAD})
         self.assertRegex(out, r"^RoCE v2\n(0000:){5}ffff:7f00:[0-9a-f]{4}\nlo\n$")
 
+    def test_as_a_fortified_program_sees_them(self):
+        script = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+node = b"/sys/class/infiniband/soft0/device/numa_node"
+for name in "__open_2", "__open64_2":
+    fd = getattr(libc, name)(node, os.O_RDONLY)
+    print(name, os.read(fd, 10), getattr(libc, name)(node + b"s", os.O_RDONLY), os.strerror(ctypes.get_errno()))
+resolve = getattr(libc, "__realpath_chk")
+resolve.restype = ctypes.c_char_p
+room = ctypes.create_string_buffer(4096)
+print(resolve(node, room, ctypes.c_size_t(4096)).decode(), resolve(b"/dev/../dev", room, ctypes.c_size_t(4096)).decode())
+"""
+        out = self.succeeds(sys.executable, "-c", script, env={"LD_PRELOAD": PRELOAD})
+        self.assertEqual(out.splitlines(), ["__open_2 b'-1\\n' -1 No such file or directory",
+                                            "__open64_2 b'-1\\n' -1 No such file or directory",
+                                            "/sys/devices/virtual/infiniband/soft0/device/numa_node /dev"])
+
+    def test_a_path_that_cannot_be_read_is_the_systems_to_refuse(self):
+        script = """
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fopen.restype = ctypes.c_void_p
+facts = ctypes.create_string_buffer(1024)
+for nowhere in ctypes.c_void_p(1), ctypes.c_void_p(None):
+    for name, more in (("open", (0,)), ("open64", (0,)), ("access", (0,)), ("stat", (facts,)), ("lstat64", (facts,)),
+                       ("fopen", (b"r",))):
+        ctypes.set_errno(0)
+        answer = getattr(libc, name)(nowhere, *more)
+        print(name, answer in (-1, None), errno.errorcode[ctypes.get_errno()])
+"""
+        out = self.succeeds(sys.executable, "-c", script, env={"LD_PRELOAD": PRELOAD})
+        calls = ("open", "open64", "access", "stat", "lstat64", "fopen")
+        self.assertEqual(out.splitlines(), [f"{call} True EFAULT" for call in calls] * 2)
+
     def test_as_a_program_sees_them_that_was_built_for_an_old_c_library(self):
         imported = subprocess.run(["nm", "-D", "--undefined-only", OLD_LIBC], capture_output=True, text=True, check=True).stdout
         self.assertRegex(imported, r"\b__xstat\b")
@@ -219,6 +256,31 @@ except FileNotFoundError:
             self.assertEqual(said[missing], {"realpath: no"})
         for missing in (f"{folder}/ports/1/nothing/1", f"{folder}1/{node}"):
             self.assertEqual(said[missing], all_say(texts, "no"))
+
+
+class GidEntries(Case):
+    """A program of a later day, whose entries are larger."""
+
+    SCRIPT = f"""
+import ctypes
+verbs = ctypes.CDLL({PRELOAD!r})
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+table = getattr(verbs, "_ibv_query_gid_table")
+table.restype = ctypes.c_ssize_t
+context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
+size = 48
+entries = (ctypes.c_uint8 * (64 * size))(*[255] * (64 * size))
+count = table(context, entries, ctypes.c_size_t(64), ctypes.c_uint32(0), ctypes.c_size_t(size))
+one = (ctypes.c_uint8 * size)(*[255] * size)
+assert getattr(verbs, "_ibv_query_gid_ex")(context, 1, 1, one, 0, ctypes.c_size_t(size)) == 0
+print(count >= 2, bytes(entries[size:2 * size]) == bytes(one), bytes(one[32:]) == bytes(16), set(entries[count * size:]))
+assert verbs.ibv_close_device(context) == 0
+"""
+
+    def test_end_with_zeros(self):
+        out = self.succeeds(sys.executable, "-c", self.SCRIPT, env={"FAIRLEAD_SOFT_DEVICE": "soft0"})
+        self.assertEqual(out, "True True True {255}\n")
 
 
 class Sockets(Case):
@@ -291,6 +353,32 @@ class Run(Case):
                          "FAIRLEAD_SOFT_PROFILE=pvrdma"):
             self.assertIn(expected, lines)
 
+    def test_leaves_a_libibverbs_that_is_newer_in_its_place(self):
+        env = {"LD_LIBRARY_PATH": NEWER}
+        result = run(FAIRLEAD, "run", "--", NEEDS_NEWER, env=env)
+        self.assertEqual((result.returncode, result.stdout), (0, "42\n"), result.stderr)
+        self.assertRegex(result.stderr, rf"{re.escape(NEWER)}/libibverbs\.so\.1 has IBVERBS_9\.99, which .* has not")
+        lines = self.succeeds(FAIRLEAD, "run", "--", "env", env=env).splitlines()
+        self.assertIn(f"LD_PRELOAD={PRELOAD}", lines)
+        self.assertIn(f"LD_LIBRARY_PATH={NEWER}", lines)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare") and shutil.which("ldconfig"),
+                         "only root can have a loader's cache of its own; needs unshare and ldconfig")
+    def test_names_the_systems_library_where_only_the_loaders_cache_knows_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library, settings, cache = (f"{folder}/{name}" for name in ("libibverbs.so.1", "conf", "cache"))
+            shutil.copy(STUB, library)
+            pathlib.Path(settings).write_text(f"{folder}\ninclude /etc/ld.so.conf\n")
+            self.succeeds("ldconfig", "-X", "-C", cache, "-f", settings)
+            begin = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/ld.so.cache || exit 77; exec "$@"', cache)
+            if run(*begin, "true").returncode != 0:
+                self.skipTest("no namespace of mounts to be had")
+            for env, expected in (({}, library), ({"FAIRLEAD_SYSTEM_IBVERBS": "/mine.so"}, "/mine.so")):
+                with self.subTest(env=env):
+                    lines = self.succeeds(*begin, FAIRLEAD, "run", "--", "env", env=env).splitlines()
+                    self.assertIn(f"FAIRLEAD_SYSTEM_IBVERBS={expected}", lines)
+                    self.assertIn(f"LD_LIBRARY_PATH={FOLDER}", lines)
+
     def test_moves_data(self):
         self.assertIn("moved", self.succeeds(FAIRLEAD, "run", "--", LOADER, "move"))
 
@@ -333,6 +421,19 @@ class Run(Case):
             os.chown(program, 65534, 65534)
             os.chmod(program, 0o4755)
             self.refused(127, "more rights than its caller", "--", program)
+
+    def test_libraries_in_a_folder_that_the_loader_cannot_be_told(self):
+        for name in ("with blank", "with:colon", "with$dollar"):
+            with self.subTest(name=name), tempfile.TemporaryDirectory() as parent:
+                folder = pathlib.Path(parent) / name
+                (folder / "lib" / "fairlead").mkdir(parents=True)
+                (folder / "bin").mkdir()
+                copy = shutil.copy(FAIRLEAD, folder / "bin" / "fairlead")
+                shutil.copy(PRELOAD, folder / "lib")
+                shutil.copy(f"{FOLDER}/libibverbs.so.1", folder / "lib" / "fairlead")
+                result = run(copy, "run", "--", "true")
+                self.assertEqual(result.returncode, 127, result.stderr)
+                self.assertRegex(result.stderr, f"{re.escape(name)}.* cannot be preloaded.*move Fairlead")
 
     def test_libraries_that_are_missing(self):
         with tempfile.TemporaryDirectory() as folder:

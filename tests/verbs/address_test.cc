@@ -1,6 +1,7 @@
 #include "verbs/discovery/address.h"
 
 #include <gtest/gtest.h>
+#include <net/if.h>
 
 namespace fairlead::verbs {
 namespace {
@@ -50,6 +51,14 @@ TEST(Route, GivenLocalAddressIsTheSource) {
   EXPECT_FALSE(route->same_host());
   EXPECT_EQ(route->source.to_string(), "192.0.2.76");
   EXPECT_TRUE(route_to("192.0.2.77", "192.0.2.77")->same_host());
+}
+
+// Any interface may have it.
+TEST(Route, ALinkLocalAddressIsOfTheInterfaceThatIsSaid) {
+  const std::uint32_t loopback = ::if_nametoindex("lo");
+  ASSERT_NE(loopback, 0U);
+  EXPECT_EQ(route_to("fe80::abcd:1", "fe80::abcd:2%lo")->interface, loopback);
+  EXPECT_EQ(route_to("fe80::abcd:1%lo", "fe80::abcd:2")->interface, loopback);
 }
 
 }  // namespace

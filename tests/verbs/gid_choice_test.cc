@@ -131,6 +131,16 @@ TEST(GidChoice, ALinkLocalGidWithoutAnInterfaceGoesNowhere) {
   EXPECT_TRUE(choose_gid(port, &way, 0).chosen) << "who asks for it gets the device's own refusal";
 }
 
+TEST(GidChoice, ALinkLocalGidIsTheSourceOnTheRoutesInterfaceOnly) {
+  PortFacts port = typical_port();
+  port.gids = {gid(1, "fe80::1", kV2, kOther), gid(2, "fe80::1", kV2, kEth)};
+  const Route way = route("fe80::9", "fe80::1", kEth);
+  const GidChoice choice = choose_gid(port, &way, -1);
+  ASSERT_TRUE(choice.chosen);
+  EXPECT_EQ(choice.chosen->index, 2);
+  EXPECT_FALSE(choice.verdicts[0].usable);
+}
+
 TEST(PathMtu, IsWhatPortInterfaceAndRouteCarry) {
   PortFacts port = typical_port();
   port.active_mtu = 4096;

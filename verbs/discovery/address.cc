@@ -35,6 +35,14 @@ Address from_sockaddr(const sockaddr* socket_address) noexcept {
   return address;
 }
 
+/// The interface that a link-local address is said to be of; 0: it is not said.
+std::uint32_t scope_of(const sockaddr* socket_address) noexcept {
+  if (socket_address->sa_family != AF_INET6) return 0;
+  sockaddr_in6 v6{};
+  std::memcpy(&v6, socket_address, sizeof v6);
+  return v6.sin6_scope_id;
+}
+
 using AddrInfo = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 Result<AddrInfo> resolve_numeric(std::string_view text) {
@@ -71,6 +79,7 @@ Status look_up(const addrinfo& peer, std::string_view text, Route& route) {
     return {Code::kUnavailable, fmt::format("no route to {}: {}", text, std::strerror(errno))};
   }
   route.source = from_sockaddr(reinterpret_cast<const sockaddr*>(&source));
+  route.interface = scope_of(reinterpret_cast<const sockaddr*>(&source));
   int mtu = 0;
   length = sizeof mtu;
   const bool v6 = peer.ai_family == AF_INET6;
@@ -128,11 +137,14 @@ Result<Route> route_to(std::string_view peer, std::string_view local) {
   if (local.empty()) {
     if (!found.ok()) return found;
   } else {
-    auto source = parse_address(local);
+    auto source = resolve_numeric(local);
     if (!source) return source.error();
-    route.source = *source;
+    route.source = from_sockaddr((*source)->ai_addr);
+    route.interface = scope_of((*source)->ai_addr);
   }
-  route.interface = interface_of(route.source);
+  // Several interfaces may have the same link-local address (RFC 4007); any other is looked up.
+  if (route.interface == 0 && route.source.is_link_local()) route.interface = scope_of((*resolved)->ai_addr);
+  if (route.interface == 0) route.interface = interface_of(route.source);
   return route;
 }
 

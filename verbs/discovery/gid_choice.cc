@@ -55,6 +55,12 @@ struct Ranked {
 
 Ranked refuse(std::string words) { return {false, 0, std::move(words)}; }
 
+// Link-local addresses of several interfaces may be equal.
+bool is_source(const GidFacts& gid, const Route& route) noexcept {
+  const bool other_interface = gid.interface != 0 && route.interface != 0 && gid.interface != route.interface;
+  return gid.address == route.source && !(gid.address.is_link_local() && other_interface);
+}
+
 Ranked rank_for_same_host(const Address& address, const Route& route) {
   const int family = family_rank(address);
   if (address.is_loopback()) return {true, family, "loopback, and the peer is on this host"};
@@ -71,7 +77,7 @@ Ranked rank_for_remote(const GidFacts& gid, const Route& route) {
     return refuse(
         fmt::format("{}, but the peer is reached by {}", family_name(address), route.peer.is_ipv4() ? "IPv4" : "IPv6"));
   }
-  if (address == route.source) {
+  if (is_source(gid, route)) {
     return {true, family_rank(address), fmt::format("our address toward {}", route.peer.to_string())};
   }
   if (gid.interface != 0 && gid.interface == route.interface) {

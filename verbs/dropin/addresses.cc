@@ -1,12 +1,13 @@
 // GIDs, P_Keys and what is derived from them.
 #include <infiniband/verbs.h>
 
-#include <cstdarg>
-#include <cstring>
+#include <cerrno>
+#include <cstddef>
 
 #include "verbs/dropin/private_verbs.h"
 #include "verbs/dropin/real_library.h"
 #include "verbs/soft/api/api.h"
+#include "verbs/soft/api/fill_known.h"
 
 namespace soft = fairlead::soft::api;
 
@@ -24,7 +25,10 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
   }
   if (flags != 0) return EOPNOTSUPP;
   if (entry_size < sizeof(ibv_gid_entry)) return EINVAL;
-  return soft::query_gid_ex(context, port, index, entry);
+  ibv_gid_entry known{};
+  const int error = soft::query_gid_ex(context, port, index, &known);
+  if (error == 0) soft::fill_known(entry, entry_size, known);
+  return error;
 }
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries, std::uint32_t flags,
@@ -41,7 +45,7 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
     ibv_gid_entry entry{};
     if (soft::query_gid_ex(context, 1, static_cast<std::uint32_t>(index), &entry) != 0) continue;
     if (count == max_entries) return -EINVAL;
-    std::memcpy(reinterpret_cast<std::byte*>(entries) + count * entry_size, &entry, sizeof(entry));
+    soft::fill_known(reinterpret_cast<std::byte*>(entries) + count * entry_size, entry_size, entry);
     ++count;
   }
   return static_cast<ssize_t>(count);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "verbs/soft/api/api.h"
+#include "verbs/soft/api/per_process.h"
 
 namespace fairlead::dropin {
 namespace {
@@ -20,13 +21,13 @@ constexpr std::string_view kClass = "/sys/class/infiniband/";
 constexpr std::string_view kVirtual = "/sys/devices/virtual/infiniband/";
 
 struct OpenContexts {
-  std::mutex mutex;
+  std::mutex mutex;                // held while the host's addresses are listed
   std::vector<ibv_context*> list;  // by age
 };
 
 OpenContexts& open_contexts() {
-  static OpenContexts& contexts = *new OpenContexts;
-  return contexts;
+  static auto& contexts = *new soft::PerProcess<OpenContexts>;
+  return contexts.get();
 }
 
 bool take(std::string_view& text, std::string_view prefix) noexcept {

@@ -19,7 +19,8 @@
 
 namespace fairlead::dropin {
 
-/// The open contexts, kept by ibv_open_device and ibv_close_device: the GID table is that of the device's newest one.
+/// The open contexts, kept by ibv_open_device and ibv_close_device: the GID table is that of the device's newest one. A
+/// forked child has those that it opens itself.
 void add_open_context(ibv_context* context);
 void remove_open_context(ibv_context* context) noexcept;
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -45,6 +46,9 @@ class LiveDevices : public testing::Test {
   [[nodiscard]] std::size_t files() const {
     const auto entries = std::filesystem::directory_iterator(directory_ + "/fairlead");
     return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+  }
+  [[nodiscard]] std::filesystem::path only_file() const {
+    return std::filesystem::directory_iterator(directory_ + "/fairlead")->path();
   }
   std::string directory_;
 };
@@ -133,6 +137,63 @@ TEST_F(LiveDevices, AForkedChildNeitherListsNorRemovesItsParentsPage) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_NE(find(live_devices(), own(), "soft0"), nullptr);
+}
+
+// A number says nothing: in another PID namespace the process has another.
+TEST_F(LiveDevices, APageIsThereForAsLongAsItIsLockedWhateverItsNumber) {
+  CounterPage page;
+  page.publish("soft0", "127.0.0.1");
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  const auto number = static_cast<std::uint32_t>(gone);
+  {
+    std::fstream file(only_file(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(offsetof(CounterPageHeader, process));
+    file.write(reinterpret_cast<const char*>(&number), sizeof(number));
+  }
+  EXPECT_NE(find(live_devices(), number, "soft0"), nullptr);
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(LiveDevices, OneOfAnotherPidNamespaceHasNoNumberHere) {
+  CounterPage page;
+  page.publish("soft0", "127.0.0.1");
+  const std::filesystem::path here = only_file();
+  const std::string mine = std::to_string(pid_namespace());
+  std::string name = here.filename();
+  ASSERT_NE(name.find("-" + mine + "."), std::string::npos) << name;
+  name.replace(name.find(mine), mine.size(), mine + "7");
+  std::filesystem::rename(here, here.parent_path() / name);
+  const auto devices = live_devices();
+  EXPECT_EQ(find(devices, own(), "soft0"), nullptr);
+  EXPECT_NE(find(devices, 0, "soft0"), nullptr);
+}
+
+TEST_F(LiveDevices, AForkedChildThatOutlivesItsParentDoesNotKeepItsPage) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    CounterPage page;
+    page.publish("soft7", "10.1.2.3");
+    if (::fork() == 0) {
+      ::alarm(60);
+      const pid_t self = ::getpid();
+      [[maybe_unused]] const ssize_t written = ::write(ready[1], &self, sizeof(self));
+    }
+    ::pause();
+  }
+  pid_t child = 0;
+  ASSERT_EQ(::read(ready[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  EXPECT_NE(find(live_devices(), static_cast<std::uint32_t>(parent), "soft7"), nullptr);
+  ::kill(parent, SIGKILL);
+  ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
+  EXPECT_TRUE(live_devices().empty());
+  EXPECT_EQ(files(), 0U);
+  ::kill(child, SIGKILL);
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 TEST_F(LiveDevices, ForeignFilesAreIgnored) {

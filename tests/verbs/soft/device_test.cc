@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <array>
+#include <cstring>
 #include <thread>
 
 #include "fairlead/log.h"
@@ -38,6 +40,9 @@ TEST_P(DeviceOf, TellsWhatItHas) {
   EXPECT_EQ(attr.completion_timestamp_mask, full() ? ~std::uint64_t{0} : 0U);
   EXPECT_EQ((attr.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0, full());
   EXPECT_EQ(attr.max_dm_size > 0, full());
+  ibv_port_attr port{};
+  ASSERT_EQ(soft::api::query_port(end.context, 1, &port), 0);
+  EXPECT_EQ(port.flags, IBV_QPF_GRH_REQUIRED);
 }
 
 TEST_P(DeviceOf, FillsNoMoreOfItsAttributesThanTheCallerKnows) {
@@ -48,6 +53,26 @@ TEST_P(DeviceOf, FillsNoMoreOfItsAttributesThanTheCallerKnows) {
   EXPECT_EQ(attr.comp_mask, 0xa5U);
   const ibv_query_device_ex_input input{1};
   EXPECT_EQ(soft::api::query_device_ex(end.context, &input, &attr, sizeof(attr)), EINVAL);
+}
+
+/// A structure as programs of a later day know it.
+template <typename Attributes>
+struct Newer {
+  Attributes attributes;
+  std::array<std::uint64_t, 2> more;
+};
+
+TEST_P(DeviceOf, AnswersWithZerosWhatOnlyANewerCallerKnows) {
+  Newer<ibv_device_attr_ex> device;
+  std::memset(&device, 0xff, sizeof(device));
+  ASSERT_EQ(soft::api::query_device_ex(end.context, nullptr, &device.attributes, sizeof(device)), 0);
+  EXPECT_GT(device.attributes.orig_attr.max_qp, 0);
+  EXPECT_EQ(device.more, (std::array<std::uint64_t, 2>{}));
+  Newer<ibv_port_attr> port;
+  std::memset(&port, 0xff, sizeof(port));
+  ASSERT_EQ(verbs_get_ctx(end.context)->query_port(end.context, 1, &port.attributes, sizeof(port)), 0);
+  EXPECT_EQ(port.attributes.state, IBV_PORT_ACTIVE);
+  EXPECT_EQ(port.more, (std::array<std::uint64_t, 2>{}));
 }
 
 TEST_P(DeviceOf, HidesWhatItsProfileLacks) {

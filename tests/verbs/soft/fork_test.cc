@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -110,6 +111,37 @@ TEST(Fork, AChildMayCloseWhatItInheritedAndOpenItsOwn) {
   exchange(*a, *b, 2);
 }
 
+constexpr unsigned kChildSeconds = 20;  // more than it needs: what still runs then hangs
+
+// fork() comes in the middle of what the thread does, with locks held that nobody lets go of in the child.
+TEST(Fork, AChildMayOpenADeviceThatAThreadOfTheParentsIsOpening) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "under ThreadSanitizer a fork beside threads is not what it is elsewhere";
+#endif
+  const auto device = find_or_add_device({"forked", Profile::kFull, "udp", ""});
+  ASSERT_TRUE(device);
+  std::atomic<bool> stop{false};
+  std::atomic<int> opened{0};
+  std::thread opener([&] {
+    while (!stop) {
+      ibv_context* context = api().open_device(*device);
+      if (context != nullptr && api().close_device(context) == 0) ++opened;
+    }
+  });
+  while (opened == 0) std::this_thread::yield();
+  for (int round = 0; round < 40 && !testing::Test::HasFailure(); ++round) {
+    EXPECT_EQ(in_child([&] {
+                ::alarm(kChildSeconds);
+                if (!soft::api::is_soft(*device)) return 1;
+                ibv_context* context = api().open_device(*device);
+                return context != nullptr && api().close_device(context) == 0 ? 0 : 2;
+              }),
+              0);
+  }
+  stop = true;
+  opener.join();
+}
+
 bool readable(int fd) {
   pollfd ready{fd, POLLIN, 0};
   return ::poll(&ready, 1, 1000) == 1 && ready.revents == POLLIN;
@@ -122,8 +154,6 @@ void send_one(Endpoint& a, Endpoint& b) {
   ASSERT_TRUE(drive(a, a, [&] { return a.done.size() == 1; }));
   ASSERT_EQ(a.done[0].status, IBV_WC_SUCCESS);
 }
-
-constexpr unsigned kChildSeconds = 20;  // more than it needs: what still runs then hangs
 
 /// Its exit status.
 int child_that_closes(std::unique_ptr<Endpoint>& a, std::unique_ptr<Endpoint>& b) {

@@ -112,6 +112,54 @@ void follow_addresses() {
   EXPECT_EQ(a.to_state(IBV_QPS_RESET), 0);
 }
 
+ibv_port_state port_state(ibv_context* context) {
+  ibv_port_attr port{};
+  EXPECT_EQ(api().query_port(context, 1, &port), 0);
+  return port.state;
+}
+
+// The port is up as long as an interface that is up has the device's address.
+void follow_the_interface() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  const auto device = find_or_add_device({"soft1", Profile::kFull, "udp", "10.1.2.3"});
+  ASSERT_TRUE(device);
+  ibv_context* context = api().open_device(*device);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(port_state(context), IBV_PORT_ACTIVE);
+  const auto changes_to = [&](ibv_event_type type, ibv_port_state state) {
+    EXPECT_EQ(next_event(context), IBV_EVENT_GID_CHANGE);
+    EXPECT_EQ(next_event(context), type);
+    EXPECT_EQ(port_state(context), state);
+  };
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(ip("link set d0 down"));
+    changes_to(IBV_EVENT_PORT_ERR, IBV_PORT_DOWN);
+    ASSERT_TRUE(ip("link set d0 up"));
+    changes_to(IBV_EVENT_PORT_ACTIVE, IBV_PORT_ACTIVE);
+  }
+  ASSERT_TRUE(ip("addr del 10.1.2.3/24 dev d0"));
+  changes_to(IBV_EVENT_PORT_ERR, IBV_PORT_DOWN);
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0"));
+  changes_to(IBV_EVENT_PORT_ACTIVE, IBV_PORT_ACTIVE);
+  EXPECT_EQ(api().close_device(context), 0);
+}
+
+void open_while_the_interface_is_down() {
+  ASSERT_TRUE(ip("addr add 10.1.2.3/24 dev d0") && ip("link set d0 down"));
+  const auto device = find_or_add_device({"soft1", Profile::kFull, "udp", "10.1.2.3"});
+  ASSERT_TRUE(device);
+  errno = 0;
+  EXPECT_EQ(api().open_device(*device), nullptr);
+  EXPECT_EQ(errno, EADDRNOTAVAIL);
+  const auto refused = open_device(*device);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message().find("bring the interface up"), std::string::npos) << refused.error().message();
+  ASSERT_TRUE(ip("link set d0 up"));
+  ibv_context* context = api().open_device(*device);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(api().close_device(context), 0);
+}
+
 // Who cannot look does not take the host for one without addresses, and looks again.
 void follow_addresses_without_descriptors() {
   Endpoint a(open_udp());
@@ -269,6 +317,10 @@ void in_namespace(void (*body)()) {
 }
 
 TEST(GidChange, TheTableFollowsTheHostAndSaysSo) { in_namespace(&follow_addresses); }
+
+TEST(GidChange, ThePortIsDownWhileNoInterfaceHasItsAddressAndSaysSo) { in_namespace(&follow_the_interface); }
+
+TEST(GidChange, ADeviceOnAnInterfaceThatIsDownSaysWhatToDo) { in_namespace(&open_while_the_interface_is_down); }
 
 TEST(GidChange, IsSeenLaterWhereNoDescriptorIsLeft) { in_namespace(&follow_addresses_without_descriptors); }
 

@@ -1,8 +1,8 @@
 // Verbs on an open device.
-#include <algorithm>
 #include <cstring>
 
 #include "verbs/soft/api/api.h"
+#include "verbs/soft/api/fill_known.h"
 #include "verbs/soft/api/objects.h"
 #include "verbs/soft/observe/refuse.h"
 
@@ -53,7 +53,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   ibv_device_attr_ex all{};
   impl(context).describe(all);
-  std::memcpy(attr, &all, std::min(size, sizeof(all)));  // the caller may know fewer attributes
+  fill_known(attr, size, all);
   return 0;
 }
 

@@ -51,12 +51,14 @@ ibv_qp* create_qp(ibv_pd* base, ibv_qp_init_attr* init) {
   if (init->srq != nullptr && init->srq->context != base->context) {
     return refuse(EINVAL, "ibv_create_qp: the shared receive queue is of another context");
   }
-  if (!legal_queues(base->context, *init) || !within_limits(device, *init)) return nullptr;
+  ibv_qp_init_attr wanted = *init;
+  if (wanted.srq != nullptr) wanted.cap.max_recv_wr = wanted.cap.max_recv_sge = 0;  // ignored, as the man page has it
+  if (!legal_queues(base->context, wanted) || !within_limits(device, wanted)) return nullptr;
   Domain& domain = device.domain();
   Qp* qp = make_or_errno("ibv_create_qp", [&]() -> Qp* {
     device.watch();
     const DomainLock lock(domain);
-    auto made = std::make_unique<Qp>(device, domain, impl(base), *init);
+    auto made = std::make_unique<Qp>(device, domain, impl(base), wanted);
     if (!domain.put(*made)) return refuse(ENOMEM, "ibv_create_qp: all queue pairs of the device are in use");
     return made.release();
   });

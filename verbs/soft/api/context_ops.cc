@@ -1,20 +1,18 @@
 // The operations that verbs.h calls inline, through a context.
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "fairlead/log.h"
 #include "verbs/soft/api/api.h"
+#include "verbs/soft/api/fill_known.h"
 #include "verbs/soft/device/device.h"
 
 namespace fairlead::soft {
 namespace {
 
-// The size says how much of the port's attributes the caller knows.
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t size) {
   ibv_port_attr all{};
   const int error = api::query_port(context, port, &all);
-  if (error == 0) std::memcpy(attr, &all, std::min(size, sizeof(all)));
+  if (error == 0) api::fill_known(attr, size, all);
   return error;
 }
 

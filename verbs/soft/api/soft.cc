@@ -2,7 +2,7 @@
 
 #include <endian.h>
 #include <fmt/format.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +18,7 @@
 #include "verbs/soft/api/api.h"
 #include "verbs/soft/api/control_path.h"
 #include "verbs/soft/api/objects.h"
+#include "verbs/soft/api/per_process.h"
 #include "verbs/soft/observe/refuse.h"
 #include "verbs/soft/port/port_spec.h"
 #include "verbs/soft/port/udp/udp_socket.h"
@@ -57,12 +58,16 @@ struct Entry : ibv_device {
   const std::uint64_t guid;
 
  private:
+  struct Opened {
+    std::mutex mutex;  // held while a device is opened, for seconds where other processes are waited for
+    std::vector<std::weak_ptr<DeviceLanes>> lanes;
+  };
+
   Result<std::shared_ptr<DeviceLanes>> lanes(const std::string& address) {
-    const std::lock_guard lock(mutex_);
-    if (opener_ != ::getpid()) opened_.clear();  // a forked child has its parent's sockets, but must have its own
-    opener_ = ::getpid();
-    std::erase_if(opened_, [](const auto& lanes) { return lanes.expired(); });
-    for (const auto& candidate : opened_) {
+    Opened& opened = opened_.get();
+    const std::lock_guard lock(opened.mutex);
+    std::erase_if(opened.lanes, [](const auto& lanes) { return lanes.expired(); });
+    for (const auto& candidate : opened.lanes) {
       auto lanes = candidate.lock();
       if (lanes != nullptr && (address.empty() || to_string(Gid::from_verbs(lanes->front()->gid(1).gid)) == address)) {
         return lanes;
@@ -74,14 +79,12 @@ struct Entry : ibv_device {
       if (Status status = nobody_has(wanted); !status.ok()) return status;
     }
     auto made = DeviceCore::open(wanted, guid);
-    if (made) opened_.push_back(*made);
+    if (made) opened.lanes.push_back(*made);
     return made;
   }
 
   Entry* const primary_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<DeviceLanes>> opened_;
-  ::pid_t opener_ = 0;
+  PerProcess<Opened> opened_;  // a forked child has its parent's sockets, but must have its own
 };
 
 bool same(const DeviceConfig& a, const DeviceConfig& b) {
@@ -89,8 +92,13 @@ bool same(const DeviceConfig& a, const DeviceConfig& b) {
          a.lane == b.lane;
 }
 
+// fork() waits for its lock, which is never held for long: the child has the same devices.
 class Registry {
  public:
+  Registry() {
+    static_cast<void>(ForkMark());  // its own handlers now, and not under mutex_, which before_fork takes
+    ::pthread_atfork(&before_fork, &after_fork, &after_fork);
+  }
   Entry& find_or_add(const DeviceConfig& config) {
     const std::lock_guard lock(mutex_);
     if (config.lane == 0) return find_or_add(config, nullptr);
@@ -110,6 +118,8 @@ class Registry {
     }
     return entries_.emplace_back(config, primary);
   }
+  static void before_fork();
+  static void after_fork();
 
   std::mutex mutex_;
   std::deque<Entry> entries_;  // addresses stay
@@ -119,6 +129,9 @@ Registry& registry() {
   static Registry& instance = *new Registry;  // outlives every static that may still hold a device
   return instance;
 }
+
+void Registry::before_fork() { registry().mutex_.lock(); }
+void Registry::after_fork() { registry().mutex_.unlock(); }
 
 std::string from_environment(const char* name, std::string otherwise) {
   const char* value = std::getenv(name);

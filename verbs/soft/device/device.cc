@@ -139,6 +139,7 @@ void Device::describe(ibv_port_attr& attr) const noexcept {
   attr.active_speed = 16;  // FDR: what one core moves is of this order
   attr.phys_state = physical_state(link);
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr.flags = IBV_QPF_GRH_REQUIRED;
 }
 
 bool is_soft_cmd_fd(int fd) noexcept {

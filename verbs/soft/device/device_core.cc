@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/system/no_cancellation.h"
@@ -33,6 +34,23 @@ void begin_port(PortSlot& slot, const PortSpec& spec, CongestionMode mode, const
   slot.bundles = spec.pcap.empty();
   slot.congestion = choose_congestion(mode, address);
   if (slot.congestion) slot.port->report_traffic_class();
+}
+
+Status check_interface(const Gid& own) {
+  const auto interface = find_interface(own);
+  if (!interface) {
+    return {
+        Code::kResourceExhausted,
+        fmt::format("softroce cannot look up the interface of {}: {}; raise the limit on open files (ulimit -n), or "
+                    "allow sockets of AF_NETLINK",
+                    to_string(own), std::strerror(errno))};
+  }
+  if (interface->index == 0) {
+    return {Code::kNotFound, fmt::format("softroce: no interface that is up has {}; bring the interface up (ip link "
+                                         "set NAME up), or choose another address with FAIRLEAD_SOFT_ADDRESS",
+                                         to_string(own))};
+  }
+  return {};
 }
 
 local::Party party_of(const Gid& address, bool shared, const UdpPorts& ports) {
@@ -100,11 +118,7 @@ Result<std::shared_ptr<DeviceLanes>> DeviceCore::open(const DeviceConfig& config
   if (!bound) return bound.error();
   std::unique_ptr<UdpPort> port = std::move(bound->port);
   const Gid own = port->address();
-  if (interface_of(own).index == 0) {
-    return {Code::kResourceExhausted, fmt::format("softroce cannot look up the interface of {}: {}; raise the limit on "
-                                                  "open files (ulimit -n)",
-                                                  to_string(own), std::strerror(errno))};
-  }
+  if (Status status = check_interface(own); !status.ok()) return status;
   if (port->max_mtu() == 0) {
     return {Code::kUnavailable,
             fmt::format("the interface of {} is too small for any RoCE path MTU; raise its MTU to 320 or more",
@@ -163,21 +177,31 @@ void DeviceCore::add_listener(AsyncQueue& events) {
 }
 
 void DeviceCore::remove_listener(AsyncQueue& events) noexcept {
+  if (!fork_mark_.is_mine()) return;  // a thread of the parent's may have the lock; nobody tells anything here
   const std::lock_guard lock(listeners_mutex_);
   std::erase(listeners_, &events);
 }
 
 void DeviceCore::follow_host() {
   const NoCancellation whole;
-  if (!gids_.follow_host()) return;
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_GID_CHANGE;
-  event.element.port_num = 1;
+  if (!fork_mark_.is_mine() || !gids_.follow_host()) return;
   const std::lock_guard lock(listeners_mutex_);
+  tell(IBV_EVENT_GID_CHANGE);
+  const bool has_address = !gids_.at(1).gid.is_null();
+  if (has_address != had_address_) tell(has_address ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+  had_address_ = has_address;
+}
+
+void DeviceCore::tell(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = 1;
   for (AsyncQueue* events : listeners_) events->push(event);
 }
 
 LinkState DeviceCore::link() noexcept {
+  follow_host();
+  if (gids_.at(1).gid.is_null()) return LinkState::kDown;
   const DomainLock lock(domain_);
   return own_port_->port->link();
 }

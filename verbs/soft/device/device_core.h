@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/fork_mark.h"
 #include "fairlead/status.h"
 #include "verbs/soft/device/config.h"
 #include "verbs/soft/device/gid_table.h"
@@ -53,7 +54,7 @@ class DeviceCore {
   [[nodiscard]] std::uint32_t largest_mtu() const noexcept;
   /// Before the first queue pair connects over the device's own address.
   void set_congestion(const std::optional<DcqcnConfig>& config) noexcept { own_port_->congestion = config; }
-  /// Of the device's own port.
+  /// Of the device's own port; down while no interface that is up has the device's address.
   [[nodiscard]] LinkState link() noexcept;
   /// Starts the watcher if this device has one.
   void watch();
@@ -61,7 +62,8 @@ class DeviceCore {
   /// Zero GID at an empty index (gid_table.h).
   [[nodiscard]] ibv_gid_entry gid(std::uint32_t index);
   [[nodiscard]] std::optional<std::uint32_t> find_gid(const Gid& gid, RoceVersion version);
-  /// Whose asynchronous events tell that the GID table changed.
+  /// Whose asynchronous events tell that the GID table changed, and that the port went down or came up with the
+  /// device's own address.
   void add_listener(AsyncQueue& events);
   void remove_listener(AsyncQueue& events) noexcept;
   /// Binds the port of a GID if it is not yet. It may wait for other processes, and takes the domain's lock only when
@@ -82,6 +84,8 @@ class DeviceCore {
                                                     std::unique_ptr<PacketPort> port, std::uint64_t guid,
                                                     const std::optional<local::Party>& self);
   void follow_host();
+  /// Under listeners_mutex_.
+  void tell(ibv_event_type type);
   Result<PortSlot*> find_port(std::uint32_t index, const InterfaceAddress& address);
 
   PortSpec port_spec_;
@@ -94,8 +98,10 @@ class DeviceCore {
   GidTable gids_;
   PortSlot* own_port_;
   const std::uint32_t own_wire_mtu_;  // path MTU; 0: the host's interface says
+  const ForkMark fork_mark_;
   std::mutex listeners_mutex_;
   std::vector<AsyncQueue*> listeners_;
+  bool had_address_ = true;  // when the listeners were last told
   std::unique_ptr<Watcher> watcher_;
 };
 

@@ -1,13 +1,11 @@
 #include "verbs/soft/device/live_devices.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -48,10 +46,16 @@ std::optional<LiveDevice> decode(const Page& page, std::size_t size) {
   return device;
 }
 
-// Its process holds a lock on the file; a child that was forked meanwhile may hold on to it for longer.
-bool is_stale(int fd, std::uint32_t process) noexcept {
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
-  return ::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH;
+// Its process holds a lock on the file. Whether there is a process of its number says nothing: it may be another's, or
+// be one in another PID namespace alone.
+bool is_stale(int fd) noexcept { return ::flock(fd, LOCK_EX | LOCK_NB) == 0; }
+
+// Of "counters.PROCESS-NAMESPACE.N"; what has no namespace in its name comes from a program of before.
+bool is_of_namespace(std::string_view name, std::string_view own) noexcept {
+  const std::size_t begin = name.find('-');
+  if (begin == std::string_view::npos) return true;
+  name.remove_prefix(begin + 1);
+  return name.substr(0, name.find('.')) == own;
 }
 
 }  // namespace
@@ -60,20 +64,23 @@ std::vector<LiveDevice> live_devices() {
   std::vector<LiveDevice> devices;
   const std::string directory = counter_directory();
   if (directory.empty()) return devices;
+  const std::string own_namespace = std::to_string(pid_namespace());
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (!entry.path().filename().string().starts_with("counters.")) continue;
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("counters.")) continue;
     const UniqueFd fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) continue;
     Page page{};
     const ssize_t got = ::pread(fd.get(), page.data(), page.size(), 0);
     std::optional<LiveDevice> device = decode(page, got > 0 ? static_cast<std::size_t>(got) : 0);
     if (!device) continue;
-    if (is_stale(fd.get(), device->process)) {
+    if (is_stale(fd.get())) {
       ::unlink(entry.path().c_str());
-    } else {
-      devices.push_back(std::move(*device));
+      continue;
     }
+    if (!is_of_namespace(name, own_namespace)) device->process = 0;
+    devices.push_back(std::move(*device));
   }
   std::sort(devices.begin(), devices.end(), [](const LiveDevice& a, const LiveDevice& b) {
     return std::tie(a.process, a.address) < std::tie(b.process, b.address);

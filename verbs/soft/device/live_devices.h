@@ -11,7 +11,8 @@ namespace fairlead::soft {
 
 using LiveDevice = SoftroceDevice;
 
-/// Every open device of this user, by process and address. Files that dead processes left are removed.
+/// Every open device of this user, by process and address; 0 stands for a process of another PID namespace, whose
+/// number says nothing here. Files that dead processes left are removed.
 [[nodiscard]] std::vector<LiveDevice> live_devices();
 
 }  // namespace fairlead::soft

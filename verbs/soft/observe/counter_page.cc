@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +40,11 @@ std::string counter_directory() {
   return make_own_directory(path).ok() ? path : std::string();
 }
 
+std::uint64_t pid_namespace() noexcept {
+  struct stat of_namespace{};
+  return ::stat("/proc/self/ns/pid", &of_namespace) == 0 ? of_namespace.st_ino : 0;
+}
+
 CounterPage::CounterPage() {
   void* page = ::mmap(nullptr, kCounterPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) throw std::bad_alloc();
@@ -53,21 +59,23 @@ CounterPage::CounterPage() {
 
 CounterPage::~CounterPage() {
   // A forked child has the page, but the file is its parent's.
-  if (!path_.empty() && layout_->header.process == static_cast<std::uint32_t>(::getpid())) ::unlink(path_.c_str());
+  if (!path_.empty() && fork_mark_.is_mine()) ::unlink(path_.c_str());
   ::munmap(layout_, kCounterPageBytes);
 }
 
 // The file gets its final name when it is complete and locked, so that no reader takes it for a dead process's.
 bool CounterPage::map_file(const std::string& directory) {
   static std::atomic<unsigned> next{0};
-  const std::string name = fmt::format("{}.{}", ::getpid(), next++);
+  const std::string name = fmt::format("{}-{}.{}", ::getpid(), pid_namespace(), next++);
   const std::string draft = directory + "/draft." + name;
   std::string path = directory + "/counters." + name;
   UniqueFd fd(::open(draft.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return false;
   // Allocated, not only sized: a page of a full file system would end the process when it is touched.
   const int full = ::posix_fallocate(fd.get(), 0, kCounterPageBytes);
-  bool mapped = full == 0 && ::flock(fd.get(), LOCK_SH) == 0 &&
+  // By a descriptor of its own: a forked child's mapping would keep the other's lock.
+  UniqueFd lock(::open(draft.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  bool mapped = full == 0 && lock && ::flock(lock.get(), LOCK_SH) == 0 &&
                 ::pwrite(fd.get(), layout_, sizeof(Layout), 0) == static_cast<ssize_t>(sizeof(Layout)) &&
                 ::rename(draft.c_str(), path.c_str()) == 0;
   if (mapped) {
@@ -82,7 +90,7 @@ bool CounterPage::map_file(const std::string& directory) {
     return false;
   }
   path_ = std::move(path);
-  lock_ = std::move(fd);
+  lock_ = PrivateFd(std::move(lock));
   return true;
 }
 

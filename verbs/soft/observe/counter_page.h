@@ -3,7 +3,8 @@
 // The page is private at first. publish() puts it into a file in the user's run directory ($XDG_RUNTIME_DIR/fairlead,
 // else /dev/shm/fairlead-UID), which says what it holds, so that programs of other versions read it too. Counting costs
 // the same either way. The file is locked while its process lives and removed with the page; what a killed process
-// leaves is removed by the next reader (live_devices.h).
+// leaves is removed by the next reader (live_devices.h). Processes of several PID namespaces, as containers have them,
+// may share the directory: the file's name says of which the number is, counters.PROCESS-NAMESPACE.N.
 // Threads: counters as counters.h says; publish() before the device is used.
 #pragma once
 
@@ -11,7 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/unique_fd.h"
+#include "base/private_fd.h"
+#include "base/system/fork_mark.h"
 #include "verbs/soft/observe/counters.h"
 
 namespace fairlead::soft {
@@ -60,10 +62,14 @@ class CounterPage {
 
   Layout* layout_;
   std::string path_;
-  UniqueFd lock_;
+  PrivateFd lock_;  // no child keeps it for longer
+  const ForkMark fork_mark_;
 };
 
 /// The user's directory of published pages, made if it is not there; empty where that fails.
 [[nodiscard]] std::string counter_directory();
+
+/// The calling process's PID namespace (its inode); 0 where the system has none.
+[[nodiscard]] std::uint64_t pid_namespace() noexcept;
 
 }  // namespace fairlead::soft

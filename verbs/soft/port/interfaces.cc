@@ -123,7 +123,7 @@ std::uint32_t interface_mtu(std::uint32_t index) noexcept {
   return request ? mtu_of(socket.get(), *request) : 0;
 }
 
-InterfaceAddress interface_of(const Gid& gid) {
+std::optional<InterfaceAddress> find_interface(const Gid& gid) {
   const bool loopback = gid.is_ipv4() && gid.is_loopback();
   if (loopback) {  // most devices of one host: without the list
     const std::uint32_t index = ::if_nametoindex(kLoopback);
@@ -132,14 +132,18 @@ InterfaceAddress interface_of(const Gid& gid) {
     if (found.index != 0) return found;
   }
   auto all = host_addresses();
-  if (!all) return {gid, "", 0, 0, loopback};
+  if (!all) return std::nullopt;
   for (InterfaceAddress& address : *all) {
     if (address.gid == gid || (loopback && address.loopback && address.gid.is_ipv4())) {
       address.gid = gid;
       return std::move(address);
     }
   }
-  return {gid, "", 0, 0, loopback};
+  return InterfaceAddress{gid, "", 0, 0, loopback};
+}
+
+InterfaceAddress interface_of(const Gid& gid) {
+  return find_interface(gid).value_or(InterfaceAddress{gid, "", 0, 0, gid.is_ipv4() && gid.is_loopback()});
 }
 
 std::optional<bool> is_of_host(const Gid& gid) {

@@ -25,8 +25,10 @@ struct InterfaceAddress {
 /// What an interface carries, bytes of IP; 0: unknown, or there is no such interface.
 [[nodiscard]] std::uint32_t interface_mtu(std::uint32_t index) noexcept;
 
-/// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where there is none, or where that
-/// cannot be told.
+/// The interface that carries `gid` (any of 127.0.0.0/8 is loopback's); index 0 where none that is up does. Nothing,
+/// with errno, where that cannot be told.
+[[nodiscard]] std::optional<InterfaceAddress> find_interface(const Gid& gid);
+/// The same, with index 0 also where it cannot be told.
 [[nodiscard]] InterfaceAddress interface_of(const Gid& gid);
 
 /// Whether one carries it, and so whoever has it is on this host. Nothing, with errno, where that cannot be told. Waits

@@ -40,7 +40,7 @@ struct Port {
   Port(bool in_memory, const LocalOptions& options, const Gid& at = new_address()) : address(at) {
     auto socket = bind_roce_port(address, PortUse::kReceive);
     EXPECT_TRUE(socket) << socket.error().message();
-    port = std::make_unique<UdpPort>(address, std::move(*socket));
+    port = std::make_unique<UdpPort>(interface_of(address), std::move(*socket));
     if (in_memory) port = LocalPort::around(std::move(port), Party{address}, options);
     port->count_in(counters);
   }

@@ -33,7 +33,8 @@ struct Port {
   explicit Port(const LocalOptions& options = {}, const Gid& at = new_address()) : address(at) {
     auto socket = bind_roce_port(address, PortUse::kReceive);
     EXPECT_TRUE(socket) << socket.error().message();
-    port = LocalPort::around(std::make_unique<UdpPort>(address, std::move(*socket)), Party{address}, options);
+    port = LocalPort::around(std::make_unique<UdpPort>(interface_of(address), std::move(*socket)), Party{address},
+                             options);
     port->count_in(counters);
   }
   void to(const Gid& other) { route = port->make_route(other, 0, 0, 0); }

@@ -97,8 +97,8 @@ class LocalRevoked : public testing::Test {
     const Gid at = Gid::from_ipv4(fairlead::test::own_address(++host));
     auto socket = bind_roce_port(at, PortUse::kReceive);
     EXPECT_TRUE(socket) << socket.error().message();
-    auto port = local::LocalPort::around(std::make_unique<UdpPort>(at, std::move(*socket)), local::Party{at},
-                                         {.least_referred = 4096});
+    auto port = local::LocalPort::around(std::make_unique<UdpPort>(interface_of(at), std::move(*socket)),
+                                         local::Party{at}, {.least_referred = 4096});
     return new Device(entry_, Profile::kFull, clock_, std::move(port));
   }
 };

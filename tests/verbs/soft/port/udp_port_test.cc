@@ -50,7 +50,7 @@ std::vector<Arrived> receive(UdpPort& port, std::size_t count) {
 void check_round_trip(const Gid& address) {
   auto socket = bind_roce_port(address, PortUse::kReceive);
   if (!socket) GTEST_SKIP() << socket.error().message();
-  UdpPort port(address, std::move(*socket));
+  UdpPort port(interface_of(address), std::move(*socket));
   EXPECT_EQ(port.max_mtu(), 4096U);
   port.report_traffic_class();
   const Route route = port.make_route(address, 77, 0x68 | 3, 9);  // congestion experienced
@@ -124,7 +124,7 @@ void check_settings(const Gid& address, const Gid& peer) {
   const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
   ASSERT_EQ(::setsockopt(far->get(), level, v4 ? IP_RECVTTL : IPV6_RECVHOPLIMIT, &on, sizeof(on)), 0);
   ASSERT_EQ(::setsockopt(far->get(), level, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &on, sizeof(on)), 0);
-  UdpPort port(address, std::move(*socket));
+  UdpPort port(interface_of(address), std::move(*socket));
   constexpr std::array<std::array<std::uint8_t, 2>, 5> kWanted{{{0x68, 9}, {0, 0}, {0x68, 64}, {4, 9}, {0, 200}}};
   std::vector<Route> routes;
   for (const auto& [traffic_class, hops] : kWanted) routes.push_back(port.make_route(peer, 77, traffic_class, hops));
@@ -161,7 +161,7 @@ TEST(UdpPort, WithoutDescriptorsNobodyIsTakenForAPeerOfAnotherHost) {
   const Gid here = Gid::from_ipv4(0x7f4f0001);
   auto socket = bind_roce_port(here, PortUse::kReceive);
   if (!socket) GTEST_SKIP() << socket.error().message();
-  UdpPort port(here, std::move(*socket));
+  UdpPort port(interface_of(here), std::move(*socket));
   for (const int left : {0, 1}) {  // a list takes two
     const fairlead::test::OutOfDescriptors limit(left);
     EXPECT_FALSE(is_of_host(kNobodys).has_value()) << left;
@@ -197,7 +197,7 @@ TEST(UdpPort, WhatLeavesHasTheIpv4IdZero) {
   if (!socket) GTEST_SKIP() << socket.error().message();
   const SocketAddress local(address, 0);
   ASSERT_EQ(::bind(sniffer.get(), local.get(), local.size()), 0);
-  UdpPort port(address, std::move(*socket));
+  UdpPort port(interface_of(address), std::move(*socket));
   const Route route = port.make_route(address, 77, 0, 0);
   for (int i = 0; i < 3; ++i) {
     TxBatch batch;
@@ -233,7 +233,7 @@ TEST(UdpPort, OneRouteThatDoesNotSegmentLeavesTheOthersAsTheyAre) {
     const Gid address = Gid::from_ipv4(here.ipv4() + i);
     auto socket = bind_roce_port(address, PortUse::kReceive);
     if (!socket) GTEST_SKIP() << socket.error().message();
-    ports.push_back(std::make_unique<UdpPort>(address, std::move(*socket)));
+    ports.push_back(std::make_unique<UdpPort>(interface_of(address), std::move(*socket)));
   }
   const Route good = ports[0]->make_route(ports[1]->address(), 77, 0, 0);
   const Route bad = ports[0]->make_route(ports[2]->address(), 78, 0, 0);
@@ -275,7 +275,7 @@ TEST(UdpPort, WhatAFullSocketDoesNotTakeLeavesLater) {
   const Gid there = Gid::from_ipv4(0x7f4f0002);
   auto socket = bind_roce_port(here, PortUse::kReceive);
   if (!socket) GTEST_SKIP() << socket.error().message();
-  UdpPort port(here, std::move(*socket));
+  UdpPort port(interface_of(here), std::move(*socket));
   const Route route = port.make_route(there, 77, 0, 0);
   ASSERT_TRUE(route.connected);
   // In its place stands a socket that is full as long as nobody reads from its other end.
@@ -315,8 +315,8 @@ class Conversation : public testing::Test {
     auto socket = bind_roce_port(kHere, PortUse::kReceive);
     auto far = bind_roce_port(kThere, PortUse::kReceive);
     if (!socket || !far) GTEST_SKIP() << (!socket ? socket : far).error().message();
-    here_ = std::make_unique<UdpPort>(kHere, std::move(*socket));
-    there_ = std::make_unique<UdpPort>(kThere, std::move(*far));
+    here_ = std::make_unique<UdpPort>(interface_of(kHere), std::move(*socket));
+    there_ = std::make_unique<UdpPort>(interface_of(kThere), std::move(*far));
     route_ = here_->make_route(kThere, 77, 0, 64);
   }
   // Packets of so many bytes of payload, numbered from `first`.

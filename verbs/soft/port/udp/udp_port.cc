@@ -91,18 +91,19 @@ struct UdpPort::Sender {
   }
 };
 
-UdpPort::UdpPort(const Gid& address, UniqueFd socket) : UdpPort(address, PrivateFd(std::move(socket)), nullptr) {}
+UdpPort::UdpPort(const InterfaceAddress& address, UniqueFd socket)
+    : UdpPort(address, PrivateFd(std::move(socket)), nullptr) {}
 
-UdpPort::UdpPort(const Gid& address, std::unique_ptr<SharedAddress> place)
+UdpPort::UdpPort(const InterfaceAddress& address, std::unique_ptr<SharedAddress> place)
     : UdpPort(address, PrivateFd(), std::move(place)) {}
 
-UdpPort::UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place)
-    : address_(address),
+UdpPort::UdpPort(const InterfaceAddress& address, PrivateFd own, std::unique_ptr<SharedAddress> place)
+    : address_(address.gid),
       own_(std::move(own)),
       place_(std::move(place)),
       socket_(place_ ? place_->socket() : own_.get()),
-      interface_(interface_of(address)),
-      host_port_(host_sender_port(address)),
+      interface_(address),
+      host_port_(host_sender_port(address.gid)),
       receiver_(socket_),
       sender_(std::make_unique<Sender>()) {
   measure_receive_buffer();

@@ -22,10 +22,10 @@ namespace fairlead::soft {
 
 class UdpPort final : public PacketPort {
  public:
-  /// Over a bound receiving socket, which it takes.
-  UdpPort(const Gid& address, UniqueFd socket);
+  /// Over a receiving socket that is bound to the address, which it takes.
+  UdpPort(const InterfaceAddress& address, UniqueFd socket);
   /// Over a place at an address that other processes use too.
-  UdpPort(const Gid& address, std::unique_ptr<SharedAddress> place);
+  UdpPort(const InterfaceAddress& address, std::unique_ptr<SharedAddress> place);
   ~UdpPort() override;
   /// Asks the system for so much in place of what was asked for, and announces what comes of it. Before it is used.
   void ask_for_receive_buffer(std::size_t bytes) noexcept;
@@ -64,7 +64,7 @@ class UdpPort final : public PacketPort {
     std::uint8_t hop_limit = 0;
   };
 
-  UdpPort(const Gid& address, PrivateFd own, std::unique_ptr<SharedAddress> place);
+  UdpPort(const InterfaceAddress& address, PrivateFd own, std::unique_ptr<SharedAddress> place);
   struct Waiting {
     Route route;
     std::vector<std::byte> bytes;
@@ -86,7 +86,7 @@ class UdpPort final : public PacketPort {
   PrivateFd own_;                         // one of the two is there
   std::unique_ptr<SharedAddress> place_;  // likewise
   int socket_;
-  InterfaceAddress interface_;
+  InterfaceAddress interface_;  // a link-local address alone does not tell it
   ReceiveWindow receive_window_;
   std::uint64_t refused_ = 0;
   std::vector<Gid> unsegmented_;  // destinations whose routes refuse UDP_SEGMENT

@@ -18,20 +18,20 @@ Result<UdpPorts::Bound> UdpPorts::checked(std::unique_ptr<UdpPort> port, bool sh
   return UdpPorts::Bound{std::move(port), shared};
 }
 
-Result<UdpPorts::Bound> UdpPorts::bind_alone(const Gid& address, std::uint32_t scope) const {
-  auto socket = bind_roce_port(address, PortUse::kReceive, scope);
+Result<UdpPorts::Bound> UdpPorts::bind_alone(const InterfaceAddress& address) const {
+  auto socket = bind_roce_port(address.gid, PortUse::kReceive, address.index);
   if (!socket) return socket.error();
   return checked(std::make_unique<UdpPort>(address, std::move(*socket)), false);
 }
 
-Result<UdpPorts::Bound> UdpPorts::share(const Gid& address, std::unique_ptr<SharedAddress> place) const {
+Result<UdpPorts::Bound> UdpPorts::share(const InterfaceAddress& address, std::unique_ptr<SharedAddress> place) const {
   return checked(std::make_unique<UdpPort>(address, std::move(place)), true);
 }
 
 Result<UdpPorts::Bound> UdpPorts::bind_own(const Gid& address) {
   if (const auto directory = meeting_directory(); !directory) {
     log(LogLevel::kWarning, fmt::format("softroce has {} alone: {}", to_string(address), directory.error().message()));
-    return bind_alone(address, 0);
+    return bind_alone(interface_of(address));
   }
   auto joined = SharedAddress::join(address, 0);
   if (joined && *joined == nullptr) {
@@ -46,7 +46,7 @@ Result<UdpPorts::Bound> UdpPorts::bind_own(const Gid& address) {
                                               number_.value, to_string(address))};
   }
   place_ = (*joined)->member();
-  return share(address, std::move(*joined));
+  return share(interface_of(address), std::move(*joined));
 }
 
 Result<UdpPorts::Bound> UdpPorts::bind_loopback() {
@@ -60,14 +60,14 @@ Result<UdpPorts::Bound> UdpPorts::bind_loopback() {
     log(LogLevel::kInfo,
         fmt::format("softroce at {} shares no address of this host: {}", to_string(address), number.error().message()));
   }
-  return checked(std::make_unique<UdpPort>(address, std::move(*socket)), false);
+  return checked(std::make_unique<UdpPort>(interface_of(address), std::move(*socket)), false);
 }
 
 Result<UdpPorts::Bound> UdpPorts::bind(const InterfaceAddress& address) {
-  if (!place_) return bind_alone(address.gid, address.index);
+  if (!place_) return bind_alone(address);
   auto place = SharedAddress::join(address.gid, *place_, address.index);
   if (!place) return place.error();
-  if (*place != nullptr) return share(address.gid, std::move(*place));
+  if (*place != nullptr) return share(address, std::move(*place));
   return {Code::kAlreadyExists,
           fmt::format("softroce: another process has place {} at {}, which is this device's at its own address; name "
                       "{} with FAIRLEAD_SOFT_ADDRESS",

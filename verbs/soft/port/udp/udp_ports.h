@@ -39,8 +39,8 @@ class UdpPorts {
 
  private:
   [[nodiscard]] Result<Bound> checked(std::unique_ptr<UdpPort> port, bool shared) const;
-  [[nodiscard]] Result<Bound> bind_alone(const Gid& address, std::uint32_t scope) const;
-  [[nodiscard]] Result<Bound> share(const Gid& address, std::unique_ptr<SharedAddress> place) const;
+  [[nodiscard]] Result<Bound> bind_alone(const InterfaceAddress& address) const;
+  [[nodiscard]] Result<Bound> share(const InterfaceAddress& address, std::unique_ptr<SharedAddress> place) const;
 
   std::size_t receive_buffer_;
   DeviceNumber number_;

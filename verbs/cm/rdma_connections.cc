@@ -88,13 +88,14 @@ int accept_datagrams(Id& id, const rdma_conn_param* param) {
   return id.connection->answer(rep) ? 0 : refuse(EINVAL, "rdma_accept: the request was answered before");
 }
 
-/// The peer hears why, and does not wait for an answer. -1, and errno as it is.
+/// The peer hears of what only it can mend. -1, and errno as it is.
 int cannot_accept(Id& id) {
   const int error = errno;
   const ibv_mtu most = id.where.device->path_mtu(id.where.gid_index);
   const DomainLock lock(id.where.device->domain());
-  const bool is_mtu = id.connection->req().path_mtu > most;
-  id.connection->reject(is_mtu ? RejectReason::kInvalidPathMtu : RejectReason::kConsumer, {});
+  const bool waits = id.connection->state() == Connection::State::kReqReceived;
+  // Else the program says why, and gives its data.
+  if (waits && id.connection->req().path_mtu > most) id.connection->reject(RejectReason::kInvalidPathMtu, {});
   errno = error;
   return -1;
 }

@@ -122,6 +122,21 @@ TEST_F(SharedReceiveQueue, TheLimitRaisesOneEvent) {
   EXPECT_EQ(now.srq_limit, 0U);
 }
 
+TEST_F(SharedReceiveQueue, ALimitThatIsReachedAlreadyRaisesItsEventAtOnce) {
+  ibv_async_event event{};
+  for (const std::uint64_t there : {0U, 1U}) {
+    if (there == 1) {
+      ASSERT_EQ(post_srq(1), 0);
+    }
+    ibv_srq_attr attr{0, 0, 2};
+    ASSERT_EQ(soft::api::modify_srq(srq, &attr, IBV_SRQ_LIMIT), 0);
+    ASSERT_TRUE(next_event(b, event)) << there;
+    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    soft::api::ack_async_event(&event);
+    EXPECT_FALSE(next_event(b, event)) << "one";
+  }
+}
+
 TEST_F(SharedReceiveQueue, AFailingQueuePairTakesNothingFromIt) {
   ASSERT_EQ(post_srq(1), 0);
   ASSERT_EQ(b.to_state(IBV_QPS_ERR), 0);
@@ -151,6 +166,18 @@ TEST_F(SharedReceiveQueue, ResizingKeepsWhatIsQueued) {
   for (std::uint64_t id = 1; id <= 9; ++id) ASSERT_EQ(send(a.qp, id), 0);
   ASSERT_TRUE(world.run_until([&] { return b.done.size() == 9; }));
   EXPECT_EQ(b.done[8].wr_id, 9U);
+}
+
+TEST_F(SharedReceiveQueue, WhatAQueuePairSaysOfReceivingIsIgnored) {
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = b.cq;
+  init.srq = srq;
+  init.cap = {1, ~0U, 1, ~0U, 0};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = soft::api::create_qp(b.pd, &init);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(init.cap.max_recv_wr, 0U);
+  EXPECT_EQ(soft::api::destroy_qp(qp), 0);
 }
 
 TEST_F(SharedReceiveQueue, WrongUseIsRefused) {

@@ -218,6 +218,44 @@ TEST_F(Ud, PeersThatNobodyUsesAreForgotten) {
   EXPECT_LE(port.peers(), 1024U);
 }
 
+// Nobody says what became of them, or says so late: a connection to the same peer has half of the room all the same.
+TEST_F(Ud, DatagramsWithoutReceiptsLeaveConnectionsTheirRoom) {
+  ibv_qp* const ends[] = {a().make_qp({}), b().make_qp({})};
+  ibv_qp* const datagrams[] = {std::exchange(a().qp, ends[0]), std::exchange(b().qp, ends[1])};
+  connect(a(), b());
+  for (const bool late : {false, true}) {
+    for (unsigned sent = 0; sent < 250; ++sent) {
+      a().qp = datagrams[0];
+      ASSERT_EQ(send(a(), ah_, late ? datagrams[1]->qp_num : 0xabcdef, 1024), 0);
+    }
+    a().qp = ends[0];
+    world_.run_for(100 * kMicrosecond);  // all that there is room for
+    a().done.clear();
+    ASSERT_EQ(a().post(IBV_WR_RDMA_WRITE, 1, 0, 256 << 10, &b(), 0), 0);
+    const auto is_done = [&] {
+      return std::ranges::any_of(a().done, [](const ibv_wc& one) { return one.wr_id == 1; });
+    };
+    EXPECT_TRUE(world_.run_until(is_done, kMillisecond)) << late;
+    world_.run_for(kSecond);
+  }
+  a().qp = datagrams[0];
+  b().qp = datagrams[1];
+  for (ibv_qp* const each : ends) EXPECT_EQ(api().destroy_qp(each), 0);
+}
+
+TEST_F(Ud, ADatagramWithAWrongKeyIsReceivedAllTheSame) {
+  constexpr std::size_t kSent = 11;
+  for (std::size_t i = 0; i < kSent; ++i) {
+    ASSERT_EQ(send(a(), ah_, b().qp->qp_num, 4096, Endpoint::kQkey + 1), 0);
+  }
+  settle();
+  EXPECT_EQ(b().counter("drop_qkey"), kSent);
+  PortSlot& port = *impl(a().context).domain().find_port(Gid::from_ipv4(0x0a000001));
+  Flow* const flow = port.find_flow(Gid::from_ipv4(0x0a000002));
+  ASSERT_NE(flow, nullptr);
+  EXPECT_LT(flow->window().used(), std::size_t{32} << 10) << "a receipt came";
+}
+
 TEST_F(Ud, AReceiverThatFallsBehindHoldsTheSenderBack) {
   // 256 requests for 1000 datagrams: the program takes completions and posts again, one for one.
   for (std::uint64_t id = 0; id < 256; ++id) ASSERT_EQ(b().post_recv(id, 0, kGrh + 64), 0);

@@ -35,7 +35,7 @@ void take(QpContext& domain, PortSlot& slot, const Gid& peer, const Packet& pack
   Flow* flow = slot.find_flow(peer);
   if (flow == nullptr || !flow->met()) return domain.counters.drop_bogus.add();
   const std::size_t freed = flow->on_receipt(packet.bth.dest_qpn, packet.bth.psn, domain.now());
-  if (freed > 0) domain.give_back(flow->window(), freed);
+  if (freed > 0) give_back(domain, *flow, freed);
 }
 
 bool send(QpContext& domain, Flow& flow) noexcept {

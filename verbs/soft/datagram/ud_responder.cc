@@ -70,8 +70,12 @@ void deliver(Qp& qp, const PortSlot& slot, const RxPacket& raw, const Packet& pa
 
 void on_packet(Qp& qp, PortSlot& slot, const RxPacket& raw, const Packet& packet) noexcept {
   if (!qp.responds()) return qp.domain.counters.drop_state.add();
-  if (packet.deth.qkey != qp.attr.qkey) return qp.domain.counters.drop_qkey.add();
-  deliver(qp, slot, raw, packet);
+  if (packet.deth.qkey == qp.attr.qkey) {
+    deliver(qp, slot, raw, packet);
+  } else {
+    qp.domain.counters.drop_qkey.add();
+  }
+  // Whatever became of it: the socket did take it.
   if (packet.bth.receipt_request) receipts::owe(qp, slot, raw.source, packet, packet.deth.source_qpn);
 }
 

@@ -21,7 +21,7 @@ Nanos Flow::patience() const noexcept {
 bool Flow::on_sent(std::uint32_t qpn, Psn psn, std::size_t charge, Nanos now) {
   if (sent_ == settled_) deadline_ = now + patience();
   sent_ += charge;
-  if (sent_ - marked_ < kMarkEvery && window_.admits(charge)) return false;
+  if (sent_ - marked_ < kMarkEvery && window_.admits(charge) && has_share(charge)) return false;
   marked_ = sent_;
   marks_.push_back({qpn, psn, sent_});
   return true;

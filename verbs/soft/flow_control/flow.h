@@ -1,11 +1,11 @@
 // What is on its way to a peer without acknowledgements: how UC and UD keep from overrunning the peer's socket.
 //
-// Every packet is charged to the peer's window. About every 32 KiB one asks for a receipt, which a peer of our kind
-// sends once it has taken the packet in; the receipt gives back the charges of all packets up to that one. Other peers
-// send none: then the charges come back after a while, which bounds the rate. Nothing is ever sent again. Sizes in
-// bytes. Threads: under the domain's lock. Source: receipts are our own, on a manufacturer's opcode (IBTA volume
-// 1, 9.2.1); docs/softroce.md describes them.
-// To a stranger, who only sends to us, we owe receipts and nothing else.
+// Every packet is charged to the peer's window, of which these may have half where connections use it, too. About every
+// 32 KiB one asks for a receipt, which a peer of our kind sends once it has taken the packet in; the receipt gives back
+// the charges of all packets up to that one. Other peers send none: then the charges come back after a while, which
+// bounds the rate. Nothing is ever sent again. Sizes in bytes. Threads: under the domain's lock. Source: receipts are
+// our own, on a manufacturer's opcode (IBTA volume 1, 9.2.1); docs/softroce.md describes them. To a stranger, who only
+// sends to us, we owe receipts and nothing else.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ struct OwedReceipt {
 
 class Flow {
  public:
-  Flow(PortSlot& port, const Gid& peer, Window& window) : port_(port), peer_(peer), window_(window) {}
+  Flow(PortSlot& port, const Gid& peer, Window& window, Window& share)
+      : port_(port), peer_(peer), window_(window), share_(share) {}
 
   /// We are about to send to the peer, which is no stranger from here on.
   void meet() noexcept { met_ = true; }
@@ -48,11 +49,18 @@ class Flow {
   /// 0: nothing is on its way.
   [[nodiscard]] Nanos deadline() const noexcept { return deadline_; }
   [[nodiscard]] Window& window() noexcept { return window_; }
+  /// What is charged to the window is charged to this part of it as well.
+  [[nodiscard]] Window& share() noexcept { return share_; }
+  /// Whether the share has room: half of the window where there are connections, else all of it.
+  [[nodiscard]] bool has_share(std::size_t charge) const noexcept {
+    return connections == 0 || share_.used() == 0 || share_.used() + charge <= window_.limit() / 2;
+  }
   [[nodiscard]] PortSlot& port() noexcept { return port_; }
   [[nodiscard]] const Gid& peer() const noexcept { return peer_; }
   /// The peer is of our kind: it asked for a receipt itself.
   void on_asked() noexcept { answers_ = true; }
 
+  std::size_t connections = 0;  // reliable queue pairs to the same peer, which use the window, too
   OwedReceipt owed;
   std::optional<Route> route;    // of receipts; made with the first
   Link<Flow> owing{this};        // a receipt
@@ -73,6 +81,7 @@ class Flow {
   PortSlot& port_;
   Gid peer_;
   Window& window_;
+  Window& share_;
   bool met_ = false;
   std::deque<Mark> marks_;
   std::uint64_t sent_ = 0;

@@ -21,7 +21,8 @@ namespace fairlead::soft {
 
 class KnownPeer {
  public:
-  KnownPeer(PortSlot& port, const Gid& address, std::size_t room) : window(room), flow(port, address, window) {}
+  KnownPeer(PortSlot& port, const Gid& address, std::size_t room)
+      : window(room), datagrams(room), flow(port, address, window, datagrams) {}
 
   /// The process that has such a queue pair, as one that sends to us; where several share an address, the upper byte
   /// tells them apart. Its address stays.
@@ -31,10 +32,12 @@ class KnownPeer {
   void let_go() noexcept { holds_.fetch_sub(1, std::memory_order_release); }
   /// Nobody holds it, and nothing that was sent may still come back.
   [[nodiscard]] bool is_idle() const noexcept {
-    return holds_.load(std::memory_order_acquire) == 0 && window.used() == 0 && flow.deadline() == 0;
+    return holds_.load(std::memory_order_acquire) == 0 && window.used() == 0 && !window.has_waiting() &&
+           !datagrams.has_waiting() && flow.deadline() == 0;
   }
 
   Window window;
+  Window datagrams;  // what UC and UD have of it: a receipt that does not come, or late, stops nobody else
   Flow flow;
   Link<KnownPeer> known{this};  // to its port; who was met or heard of last is the last
 
@@ -61,6 +64,7 @@ class PeerHold {
   }
 
   void swap(PeerHold& other) noexcept { std::swap(peer_, other.peer_); }
+  [[nodiscard]] explicit operator bool() const noexcept { return peer_ != nullptr; }
   [[nodiscard]] KnownPeer* operator->() const noexcept { return peer_; }
 
  private:

@@ -5,8 +5,8 @@
 // TCP's, RFC 5681), never below a floor that keeps go-back-N moving where loss does not mean congestion. Between hosts
 // it shrinks to what the way carries without a queue (delay_target.h), and where there is none, and more to send, it
 // grows beyond what was announced: a long way holds more than the buffer at its end. A queue pair that times out probes
-// with little of its own; only when nobody was acknowledged meanwhile is the whole window as small. Threads: under the
-// domain's lock.
+// with little, which is charged to no window; only when nobody was acknowledged meanwhile is the window small, too.
+// Threads: under the domain's lock.
 #pragma once
 
 #include <algorithm>

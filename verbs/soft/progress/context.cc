@@ -101,7 +101,7 @@ void ProgressContext::watch(Flow& flow) noexcept {
 
 void ProgressContext::run_flow_timers() noexcept {
   while (Flow* flow = flow_timers_.pop_due(now_)) {
-    if (const std::size_t freed = flow->on_timer(now_); freed > 0) give_back(flow->window(), freed);
+    if (const std::size_t freed = flow->on_timer(now_); freed > 0) soft::give_back(*this, *flow, freed);
     if (flow->deadline() != 0) flow_timers_.wake(flow->timer, std::max(flow->deadline(), now_ + 1));
   }
   if (const Nanos next = flow_timers_.next(); next != 0) set_deadline(next);

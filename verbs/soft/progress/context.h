@@ -148,4 +148,10 @@ class DomainLock {
   ProgressContext& context_;
 };
 
+/// To both windows that what UC and UD send is charged to.
+inline void give_back(ProgressContext& context, Flow& flow, std::size_t bytes) noexcept {
+  context.give_back(flow.share(), bytes);
+  context.give_back(flow.window(), bytes);
+}
+
 }  // namespace fairlead::soft

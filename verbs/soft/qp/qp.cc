@@ -129,8 +129,14 @@ int Qp::set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_
   // What is not acknowledged goes the new way; else nobody would miss it, as nothing of it is counted any more.
   if (send.una.before(send.sent_end)) domain.send_again(*this);
   domain.take_back(*this);
+  if (waiting.linked()) {  // for room on the way that it had
+    waiting.unlink();
+    domain.make_ready(*this);
+  }
   port = path.port;
+  count_connection(-1);
   peer = path.peer;
+  count_connection(1);
   peer_window = &peer->window;
   route = path.route;
   if (route.references != nullptr) port->references = route.references;
@@ -238,6 +244,11 @@ bool Qp::take_receive() noexcept {
   if (rq.empty()) return false;
   current.take(rq, pd_ref);
   return true;
+}
+
+/// In the peer's flow, as one with which datagrams share the window.
+void Qp::count_connection(int change) noexcept {
+  if (peer && qp_base.qp_type == IBV_QPT_RC) peer->flow.connections += static_cast<std::size_t>(change);
 }
 
 void Qp::release_windows() noexcept {
@@ -358,6 +369,7 @@ void Qp::detach() noexcept {
   peer_window = nullptr;
   sender = nullptr;
   reads = nullptr;
+  count_connection(-1);
   peer = {};
   established_ = false;
 }

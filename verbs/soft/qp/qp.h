@@ -46,6 +46,8 @@ struct SendState {
   Psn sent_end;                     // one past the highest ever sent
   std::size_t in_flight = 0;        // bytes charged to the peer's window
   std::size_t reads_in_flight = 0;  // bytes charged to our own port's
+  std::size_t probe_bytes = 0;      // that left while it probes: charged once it is answered, as others need the room
+  std::size_t probe_reads = 0;      // the same of what was asked for
   std::uint64_t peer_heard = 0;     // Window::acknowledged() of the two when the timer was started
   std::uint64_t reads_heard = 0;
   Psn messages;  // that were started, as a responder counts them
@@ -261,6 +263,7 @@ class Qp : public ibv_qp_ex {
   int prepare_modify(const ibv_qp_attr& next, int mask);
   int set_path(const ibv_ah_attr& vector, std::uint32_t peer_qpn, std::uint32_t path_mtu);
   void assign(const ibv_qp_attr& next, int mask) noexcept;
+  void count_connection(int change) noexcept;
   void enter(ibv_qp_state to) noexcept;
 
   Pd& owner_;                // the domain, or parent domain, that it was created with

@@ -37,11 +37,14 @@ Srq::~Srq() {
 bool Srq::take(CurrentReceive& to) noexcept {
   if (queue.empty()) return false;
   to.take(queue, pd_ref);
-  if (limit_ != 0 && queue.tail() - queue.head() < limit_) {
-    limit_ = 0;
-    device.async_events().push({.element = {.srq = this}, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
-  }
+  look_at_limit();
   return true;
+}
+
+void Srq::look_at_limit() noexcept {
+  if (limit_ == 0 || queue.tail() - queue.head() >= limit_) return;
+  limit_ = 0;
+  device.async_events().push({.element = {.srq = this}, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
 }
 
 int Srq::modify(const ibv_srq_attr& attr, int mask) {
@@ -64,7 +67,10 @@ int Srq::modify(const ibv_srq_attr& attr, int mask) {
       return refuse_with(ENOMEM, "ibv_modify_srq: out of memory");
     }
   }
-  if ((mask & IBV_SRQ_LIMIT) != 0) limit_ = attr.srq_limit;
+  if ((mask & IBV_SRQ_LIMIT) != 0) {
+    limit_ = attr.srq_limit;
+    look_at_limit();  // of an empty queue nothing will be taken, and nobody else say so
+  }
   return 0;
 }
 

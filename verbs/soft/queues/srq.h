@@ -35,6 +35,8 @@ class Srq : public ibv_srq {
   std::uint32_t async_delivered = 0;  // under ibv_srq::mutex
 
  private:
+  void look_at_limit() noexcept;
+
   Pd& owner_;                // the domain, or parent domain, that it was created with
   std::uint32_t limit_ = 0;  // fewer requests than this raise an event, once
 };

@@ -105,6 +105,7 @@ void advance(Qp& qp, Psn end) noexcept {
   if (qp.current_state() == IBV_QPS_ERR) return;
   const bool arrived = catch_up(qp);
   if (arrived) qp.peer_window->undo_timeout();
+  retransmission::charge_probes(qp);
   freed = std::min(freed, s.in_flight);
   s.in_flight -= freed;
   qp.peer_window->on_acknowledged(freed);
@@ -223,6 +224,7 @@ void take_response(Qp& qp, const SendWqe& wqe, std::uint32_t index, std::uint32_
   }
   if (!placing.finish()) return implied_nak(qp, s.una);
 
+  retransmission::charge_probes(qp);
   const std::size_t freed = std::min(std::size_t{end - index} * wqe.charge, s.reads_in_flight);
   s.reads_in_flight -= freed;
   qp.reads->on_acknowledged(freed);

@@ -96,9 +96,9 @@ void packet_sent(Qp& qp, const SendWqe& wqe, std::uint32_t packets) noexcept {
   retransmission::on_sent(qp);
 }
 
-/// While it probes, what it sends may be for nobody: the room is for others.
+/// While it probes, what it sends may be for nobody.
 bool probes_enough(const SendState& s, std::size_t bytes) noexcept {
-  return s.probing && s.in_flight > 0 && s.in_flight + bytes > Window::kProbeBytes;
+  return s.probe_bytes > 0 && s.probe_bytes + bytes > Window::kProbeBytes;
 }
 
 /// Bytes of payload, as the request's packets are charged: what stays where it is is more than that.
@@ -133,20 +133,23 @@ Step send_packet(Qp& qp, const SendWqe& wqe, bool others_turn) noexcept {
   SendState& s = qp.send;
   if (!may_send_now(qp)) return Step::kBlocked;
   Window& window = *qp.peer_window;
-  if (probes_enough(s, wqe.charge)) return Step::kBlocked;
-  if (!has_room(qp, wqe)) return wait_for(qp, window);
-  const auto refers = next_together(qp, wqe);
+  const bool probes = s.probing;
+  if (probes && probes_enough(s, wqe.charge)) return Step::kBlocked;
+  if (!probes && !has_room(qp, wqe)) return wait_for(qp, window);
+  const auto refers = probes ? std::span<const std::byte>() : next_together(qp, wqe);
   const std::uint32_t packets = packets_of(refers.size(), qp.mtu);
-  const std::size_t charge = std::size_t{packets} * wqe.charge;
-  window.force(charge);
+  const std::size_t charge = probes ? 0 : std::size_t{packets} * wqe.charge;
+  if (probes) s.probe_bytes += wqe.charge;
+  if (!probes) window.force(charge);
   s.in_flight += charge;  // before it is asked whether there is room for more: else nobody may ask for an answer
 
   const bool last = s.cursor_packet + packets == wqe.packets;
   s.unacknowledged_run += packets;
   // The last one for now asks: others may fill the window before the next turn, and no more follows of a probe.
-  const bool asks =
-      last || s.unacknowledged_run >= kAckEvery || others_turn || probes_enough(s, wqe.charge) || !has_room(qp, wqe);
+  const bool is_last_for_now = probes ? probes_enough(s, wqe.charge) : !has_room(qp, wqe);
+  const bool asks = last || s.unacknowledged_run >= kAckEvery || others_turn || is_last_for_now;
   if (!put_packet(qp, {s.cursor, s.cursor_packet, asks, carries_ack(qp, wqe), refers})) {
+    if (probes) s.probe_bytes -= wqe.charge;
     s.in_flight -= charge;
     qp.domain.give_back(window, charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
@@ -166,15 +169,15 @@ Step admit_question(Qp& qp, const SendWqe& wqe, std::uint64_t offset, std::size_
   SendState& s = qp.send;
   if (qp.attr.max_rd_atomic == 0) return local_error(qp, IBV_WC_LOC_QP_OP_ERR);
   if (s.reads_outstanding >= qp.attr.max_rd_atomic) return Step::kBlocked;
-  if (s.probing && s.reads_outstanding > 0) return Step::kBlocked;  // as in send_packet
+  if (s.probing && s.reads_outstanding > 0) return Step::kBlocked;
   const auto segments = qp.sq.segments(s.cursor).first(wqe.segments);
   if (!for_each_piece(qp.domain.regions, &qp.pd_ref, segments, offset, length, IBV_ACCESS_LOCAL_WRITE,
                       [](std::byte*, std::size_t) { return true; })) {
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   const std::size_t charge = std::size_t{packets} * wqe.charge;
-  if (!qp.reads->take(charge)) return wait_for(qp, *qp.reads);
-  s.reads_in_flight += charge;
+  if (!s.probing && !qp.reads->take(charge)) return wait_for(qp, *qp.reads);
+  (s.probing ? s.probe_reads : s.reads_in_flight) += charge;
   ++s.reads_outstanding;
   return Step::kSent;
 }

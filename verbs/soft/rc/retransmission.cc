@@ -7,7 +7,6 @@
 #include "verbs/soft/qp/qp_context.h"
 #include "verbs/soft/rc/bundling.h"
 #include "verbs/soft/rc/completer.h"
-#include "verbs/soft/rc/responder.h"
 
 namespace fairlead::soft::retransmission {
 namespace {
@@ -30,6 +29,12 @@ Nanos expiry_of(const SendState& s, Nanos timeout) noexcept {
 }
 
 bool outstanding(const SendState& s) noexcept { return s.una.before(s.sent_end); }
+
+/// It has gone back, and nothing has left since.
+bool waits_to_resend(Qp& qp) noexcept {
+  const SendState& s = qp.send;
+  return s.cursor != s.started && qp.sq.at(s.cursor).first + s.cursor_packet == s.una;
+}
 
 // Half of it every while, unless it is seen again.
 Nanos lull_of(const SendState& s, Nanos now) noexcept {
@@ -64,10 +69,9 @@ void follow(Qp& qp, Nanos round_trip) noexcept {
 }
 
 // A timeout's share of a window that others use too. Where they were acknowledged since, packets were lost, or it is
-// this queue pair's peer alone that is gone; only the first timeout in a row can tell them nothing.
-void shrink(Window& window, std::uint64_t heard, bool probing) noexcept {
-  if (window.acknowledged() == heard) return window.on_timeout();
-  if (!probing) window.on_loss();
+// this queue pair's peer alone that is gone. Of those in a row only the first had anything there.
+void shrink(Window& window, std::uint64_t heard) noexcept {
+  window.acknowledged() == heard ? window.on_timeout() : window.on_loss();
 }
 
 }  // namespace
@@ -122,6 +126,14 @@ void reported(Qp& qp) noexcept {
   start_timer(qp);
 }
 
+void charge_probes(Qp& qp) noexcept {
+  SendState& s = qp.send;
+  if (s.probe_bytes > 0) qp.peer_window->force(s.probe_bytes);
+  if (s.probe_reads > 0) qp.reads->force(s.probe_reads);
+  s.in_flight += std::exchange(s.probe_bytes, 0);
+  s.reads_in_flight += std::exchange(s.probe_reads, 0);
+}
+
 void rewind(Qp& qp) noexcept {
   SendState& s = qp.send;
   s.asked_since = s.silence = 0;
@@ -130,6 +142,7 @@ void rewind(Qp& qp) noexcept {
   s.cursor_packet = 0;
   if (s.cursor != s.started) s.cursor_packet = static_cast<std::uint32_t>(s.una.since(qp.sq.at(s.cursor).first));
   s.reads_outstanding = 0;
+  s.probe_bytes = s.probe_reads = 0;
   s.local_error = IBV_WC_SUCCESS;  // found again when its turn comes
   s.timing = false;
   s.timed_out = false;
@@ -190,8 +203,7 @@ void on_timer(Qp& qp) noexcept {
     return qp.domain.make_ready(qp);
   }
   if (!outstanding(s)) return;
-  const bool waiting_to_resend = s.in_flight == 0 && s.reads_in_flight == 0;
-  if (waiting_to_resend) {
+  if (waits_to_resend(qp)) {
     // Others fill the window: nothing of ours is on its way, so its absence proves nothing.
     s.progress_at = s.idle_since = now;
     qp.domain.make_ready(qp);
@@ -214,20 +226,15 @@ void on_timer(Qp& qp) noexcept {
     ++s.retries;
     s.retried_at = now;
   }
-  if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard, s.probing);
-  if (s.reads_in_flight > 0) shrink(*qp.reads, s.reads_heard, s.probing);
+  if (s.in_flight > 0) shrink(*qp.peer_window, s.peer_heard);
+  if (s.reads_in_flight > 0) shrink(*qp.reads, s.reads_heard);
   s.backoff = std::min(s.backoff + 1, kMostBackoff);
   s.probing = true;
   s.implied_nak = false;
+  qp.waiting.unlink();  // a probe needs no room
   rewind(qp);
   s.asked_since = s.progress_at;
   s.timed_out = true;
-  if (Window& window = *qp.peer_window; window.has_waiting()) {  // of those, one may have a peer that answers
-    qp.ready.unlink();
-    window.wait(qp.waiting);
-    qp.domain.give_back(window, 0);
-    if (responder::has_answers(qp)) qp.domain.make_ready(qp);  // which need no room
-  }
   start_timer(qp);
 }
 

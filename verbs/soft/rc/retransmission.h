@@ -33,6 +33,8 @@ void heard(Qp& qp, bool in_vain) noexcept;
 void reported(Qp& qp) noexcept;
 
 /// Back to the oldest packet that is not acknowledged.
+/// What was sent while it probed is charged from its first answer on.
+void charge_probes(Qp& qp) noexcept;
 void rewind(Qp& qp) noexcept;
 
 /// Whether what was reported lost may be sent again at once; else the last report is heeded in time.

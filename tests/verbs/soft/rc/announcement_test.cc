@@ -179,7 +179,7 @@ TEST(UdpPort, AnnouncesWhatTheSystemGave) {
   Gid address;
   auto socket = bind_free_loopback(address);
   ASSERT_TRUE(socket) << socket.status().to_string();
-  UdpPort port(address, std::move(*socket));
+  UdpPort port(interface_of(address), std::move(*socket));
   port.ask_for_receive_buffer(212992);  // net.core.rmem_max of a stock system
   EXPECT_EQ(port.receive_window().far, kStock);
   port.ask_for_receive_buffer(16 << 10);

@@ -1,5 +1,7 @@
 // Queue pairs that wait for room in the window of their common peer: each gets its turn, whoever else leaves the line.
 #include <algorithm>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/verbs/soft/raw_peer.h"
@@ -142,7 +144,7 @@ TEST(WindowLineRetries, AnswersDoNotWaitForRoom) {
   EXPECT_EQ(api().destroy_qp(second), 0);
 }
 
-// A queue pair that resends after its timeout, but not before others have made room, has not been without an answer
+// A queue pair that goes back for what was lost, but not before others have made room, has not been without an answer
 // while it waited for that.
 TEST(WindowLineRetries, WaitingForRoomSpendsNone) {
   RawPeer peer({}, {.timeout = 8, .retry_cnt = 1});  // 1.05 ms
@@ -167,8 +169,9 @@ TEST(WindowLineRetries, WaitingForRoomSpendsNone) {
   write(first, 1024);
   write(second, kOthers * 1024);
   ASSERT_EQ(peer.receive().size(), 1 + kOthers);
-  EXPECT_EQ(peer.receive_after(1100 * kMicrosecond).size(), 0U);  // a retry, for which there is no room
-  peer.clock.advance(950 * kMicrosecond);
+  peer.send({.psn = peer.psn, .aeth = {static_cast<std::uint8_t>(Syndrome::kNakSequence)}, .qpn = first->qp_num});
+  EXPECT_EQ(peer.receive_after(1000 * kMicrosecond).size(), 0U);  // there is no room to send it again
+  EXPECT_EQ(peer.receive_after(2000 * kMicrosecond).size(), 0U);
   peer.send({.psn = peer.psn + (kOthers - 1), .qpn = second->qp_num});
   ASSERT_EQ(peer.receive().size(), 1U);
   EXPECT_EQ(peer.receive_after(100 * kMicrosecond).size(), 0U);
@@ -257,6 +260,61 @@ TEST_F(SilentNeighbour, IsAskedForAnAnswerByEachProbe) {
   }
   EXPECT_GE(probes, 2U);
 }
+
+// Queue pairs of one device whose peer's are gone, beside one that is answered.
+class SilentOnes : public testing::TestWithParam<std::tuple<ibv_wr_opcode, ibv_mtu>> {
+ protected:
+  static constexpr std::size_t kSilent = 64 << 10;  // bytes of each
+  static constexpr std::uint32_t kNobody = 0xabcdef;
+
+  void TearDown() override {
+    for (ibv_qp* const qp : silent) EXPECT_EQ(api().destroy_qp(qp), 0);
+    a.qp = lively;
+  }
+  [[nodiscard]] ibv_wr_opcode opcode() const { return std::get<0>(GetParam()); }
+  [[nodiscard]] ConnectOptions options(std::uint8_t timeout) const {
+    return {.mtu = std::get<1>(GetParam()), .timeout = timeout};
+  }
+  void make_silent(std::size_t count, std::uint8_t timeout) {
+    for (std::size_t i = 0; i < count; ++i) {
+      silent.push_back(a.qp = a.make_qp({}));
+      ASSERT_EQ(a.to_init(), 0);
+      ASSERT_EQ(a.to_rtr(kNobody, b.gid(), options(timeout)), 0);
+      ASSERT_EQ(a.to_rts(options(timeout)), 0);
+      ASSERT_EQ(a.post(opcode(), i, i * kSilent, kSilent, &b, 0), 0);
+    }
+    a.qp = lively;
+  }
+
+  Simulation simulation;
+  Endpoint& a = *simulation.a;
+  Endpoint& b = *simulation.b;
+  ibv_qp* const lively = a.qp;
+  std::vector<ibv_qp*> silent;
+};
+
+TEST_P(SilentOnes, EachFailsAfterItsOwnRetries) {
+  simulation.step_time = 200 * kMicrosecond;
+  make_silent(5, 14);
+  ASSERT_TRUE(simulation.run_until([&] { return a.done.size() == silent.size(); }, kSecond)) << a.done.size();
+  for (const ibv_wc& each : a.done) EXPECT_EQ(each.status, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_P(SilentOnes, LeaveTheRoomToWhoIsAnswered) {
+  connect(a, b, options(14));
+  make_silent(4, 20);
+  simulation.run_for(20 * kMillisecond);  // all of them probe
+  for (int i = 0; i < 8; ++i) {
+    a.done.clear();
+    ASSERT_EQ(a.post(opcode(), 100, 1 << 20, 1 << 20, &b, 1 << 20), 0);
+    ASSERT_TRUE(simulation.run_until([&] { return a.done.size() == 1; }, 20 * kMillisecond)) << i;
+    EXPECT_EQ(a.done[0].status, IBV_WC_SUCCESS);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, SilentOnes,
+                         testing::Combine(testing::Values(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ),
+                                          testing::Values(IBV_MTU_1024, IBV_MTU_4096)));
 
 // Its next turn may be far, and others fill the window until then.
 TEST(WindowLineRetries, TheLastPacketOfATurnAsksForAnAnswer) {

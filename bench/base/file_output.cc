@@ -79,29 +79,31 @@ bool is_open_already(const std::filesystem::path& path) {
 /// Where a file's text goes: beside what is to be replaced, or nowhere else.
 struct Place {
   bool replaces;
-  std::string path;    // that is replaced, or written to
-  std::string beside;  // the name until then, which nobody knows before
-  mode_t mode;         // of what is replaced
+  std::string path;            // that is replaced, or written to
+  std::string beside;          // the name until then, which nobody knows before
+  std::optional<mode_t> mode;  // of what is replaced
 };
 
-/// Nobody else's, however he guessed the name; private while it is not whole, if what it replaces is.
+/// Nobody else's, however he guessed the name; private while it is not whole, if what it replaces may be.
 UniqueFd create_beside(const Place& place) {
-  return UniqueFd(::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, place.mode));
+  const mode_t mode = place.mode ? S_IRUSR | S_IWUSR : 0666;
+  return UniqueFd(::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
 Place place_of(const std::string& path) {
   struct stat existing{};
   const bool is_other = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
-  if (is_other || is_open_already(path)) return {false, path, {}, 0};
+  if (is_other || is_open_already(path)) return {false, path, {}, {}};
   const std::string replaced = behind_links(path);
   return {true, replaced, fmt::format("{}.{:016x}.tmp", replaced, random64()), mode_of(replaced)};
 }
 
 }  // namespace
 
-mode_t mode_of(const std::string& path) {
+std::optional<mode_t> mode_of(const std::string& path) {
   struct stat existing{};
-  return ::stat(path.c_str(), &existing) == 0 ? existing.st_mode & 0777 : 0666;
+  if (::stat(path.c_str(), &existing) != 0) return std::nullopt;
+  return existing.st_mode & 0777;
 }
 
 std::string behind_links(const std::string& path) {
@@ -135,7 +137,7 @@ Status write_text(const std::string& path, std::string_view text) {
   std::FILE* const file = ::fdopen(fd.get(), place.replaces ? "w" : "a");
   if (file == nullptr) return failed("create", path);
   (void)fd.release();
-  const bool written = write_all(file, text);
+  const bool written = write_all(file, text) && (!place.mode || ::fchmod(::fileno(file), *place.mode) == 0);
   if (std::fclose(file) != 0 || !written) {
     Status status = failed("write", path);
     if (place.replaces) ::unlink(place.beside.c_str());

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,8 +17,8 @@ namespace fairlead::bench {
 /// What the links of the last component lead to, which need not be there.
 [[nodiscard]] std::string behind_links(const std::string& path);
 
-/// Who may read and write what lies there; of what does not, the mode with which files are made.
-[[nodiscard]] mode_t mode_of(const std::string& path);
+/// Who may read and write what lies there, if anything does.
+[[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
 
 /// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
 /// beside it; writes nothing.

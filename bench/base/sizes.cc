@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -62,6 +63,8 @@ Result<std::vector<std::uint64_t>> parse_size_list(std::string_view text, std::u
     if (*last > max_bytes) return bad(item, fmt::format("the limit is {}", format_size(max_bytes)));
     for (std::uint64_t size = *first; size <= *last; size *= 2) {
       if (sizes.size() == kMaxSizes) return bad(item, fmt::format("more than {} sizes", kMaxSizes));
+      if (std::ranges::find(sizes, size) != sizes.end())
+        return Status(Code::kInvalidArgument, fmt::format("size {} is given twice", format_size(size)));
       sizes.push_back(size);
     }
     if (comma == std::string_view::npos) return sizes;

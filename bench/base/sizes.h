@@ -15,7 +15,8 @@ namespace fairlead::bench {
 /// Errors: kInvalidArgument naming the text and the legal forms.
 Result<std::uint64_t> parse_size(std::string_view text);
 
-/// "8,4K,1M" or ranges that double: "8..1M" = 8, 16, 32 ... 1M. At least 1 byte, at most `max_bytes`, 1 to 64 sizes.
+/// "8,4K,1M" or ranges that double: "8..1M" = 8, 16, 32 ... 1M. At least 1 byte, at most `max_bytes`, 1 to 64 sizes,
+/// none twice.
 Result<std::vector<std::uint64_t>> parse_size_list(std::string_view text, std::uint64_t max_bytes);
 
 /// "102.2 MB" (decimal, as throughput is), "117 B".

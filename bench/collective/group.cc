@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 #include <utility>
 
@@ -22,7 +23,7 @@ constexpr std::uint64_t kText = std::uint64_t{5} << 60;       // gathered
 constexpr unsigned kSizeShift = 28;
 constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
-constexpr std::chrono::seconds kPatience{60};  // for one step of a rank that lives
+constexpr std::chrono::seconds kPatience{60};  // beside what its pauses take
 
 /// Until it answers: ranks begin in no order.
 Result<Peer> reach(Engine& engine, const std::string& address, Clock::time_point until) {
@@ -218,7 +219,7 @@ Status Group::leave() {
   Status all = expect_of_all(kBarrier);
   // Who has not got ours yet would see that this rank is gone, and no more.
   for (std::size_t i = 0; i < said.size() && all.ok(); ++i) {
-    all = said[i].wait(kPatience);
+    all = said[i].wait(patience_);
     if (!all.ok()) all = of_rank(i < rank_ ? i : i + 1, all);
   }
   for (Peer& peer : peers_) {
@@ -227,9 +228,13 @@ Status Group::leave() {
   return all;
 }
 
+void Group::allow_pauses(double seconds) {
+  patience_ = kPatience + std::chrono::seconds(static_cast<std::int64_t>(std::ceil(seconds)));
+}
+
 Result<Event> Group::next(std::size_t rank) {
   while (true) {
-    Event event = peers_[rank].next_event(kPatience);
+    Event event = peers_[rank].next_event(patience_);
     switch (event.kind) {
       case Event::Kind::kNotification:
       case Event::Kind::kMessage:
@@ -242,7 +247,7 @@ Result<Event> Group::next(std::size_t rank) {
       case Event::Kind::kNone:
         return of_rank(rank, event.status.ok()
                                  ? Status(Code::kDeadlineExceeded,
-                                          fmt::format("nothing came from it within {} s", kPatience.count()))
+                                          fmt::format("nothing came from it within {} s", patience_.count()))
                                  : event.status);
     }
   }
@@ -302,7 +307,7 @@ Result<std::uint64_t> Group::from_first(std::uint64_t number) {
 
 Result<std::vector<std::uint64_t>> Group::gather(std::uint64_t number) {
   if (rank_ != 0) {
-    const Status told = peers_[0].send({}, kGathered | (number & kNumber)).wait(kPatience);
+    const Status told = peers_[0].send({}, kGathered | (number & kNumber)).wait(patience_);
     return told.ok() ? Result(std::vector{number}) : of_rank(0, told);
   }
   std::vector<std::uint64_t> numbers{number};
@@ -316,7 +321,7 @@ Result<std::vector<std::uint64_t>> Group::gather(std::uint64_t number) {
 
 Result<std::vector<std::string>> Group::gather(std::string_view text) {
   if (rank_ != 0) {
-    const Status told = peers_[0].send(std::as_bytes(std::span(text)), kText).wait(kPatience);
+    const Status told = peers_[0].send(std::as_bytes(std::span(text)), kText).wait(patience_);
     return told.ok() ? Result(std::vector{std::string(text)}) : of_rank(0, told);
   }
   std::vector<std::string> texts{std::string(text)};

@@ -47,6 +47,10 @@ class Group {
   /// Rank `rank`'s session; not of this rank itself.
   [[nodiscard]] Peer& peer(std::size_t rank) noexcept { return peers_[rank]; }
 
+  /// Each rank may be busy with itself for so long between two steps: it is waited for for a minute more.
+  void allow_pauses(double seconds);
+  [[nodiscard]] std::chrono::seconds patience() const noexcept { return patience_; }
+
   /// Waits for the next notification or message of `rank`. Errors: kPeerDied, kDeadlineExceeded.
   Result<Event> next(std::size_t rank);
   /// The same, and it must carry `value`: anything else says that the ranks do not do the same. Errors: also
@@ -79,7 +83,8 @@ class Group {
   Engine* engine_;
   std::size_t rank_;
   std::string root_;
-  std::vector<Peer> peers_;  // by rank; its own is none
+  std::vector<Peer> peers_;            // by rank; its own is none
+  std::chrono::seconds patience_{60};  // for one step of a rank that lives
 };
 
 }  // namespace fairlead::bench

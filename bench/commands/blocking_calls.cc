@@ -40,7 +40,7 @@ bool receive(int fd, std::byte* to, std::size_t bytes, bool spins) {
 
 [[noreturn]] void answer(int listener, pid_t parent) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
-  ::signal(SIGINT, SIG_IGN);
+  for (const int ending : {SIGINT, SIGTERM}) ::signal(ending, SIG_IGN);  // it ends with who asks
   const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   const int one = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

@@ -63,7 +63,7 @@ std::string reason_of(const Analysis& analysis, bool interrupted) {
     case Verdict::kNoDifference:
       return fmt::format("the interval lies within {:g} % of 1", kNoDifference * 100);
     case Verdict::kInconclusive:
-      if (interrupted) return "it was interrupted: it ended when somebody chose, not when its plan said";
+      if (interrupted) return "it was interrupted: it did not end when its plan said";
       if (primary.quads.size() < kFewestQuads) {
         return fmt::format("{} quads are too few to say anything: {} are needed", primary.quads.size(), kFewestQuads);
       }
@@ -78,7 +78,7 @@ std::string reason_of(const Analysis& analysis, bool interrupted) {
 
 }  // namespace
 
-Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const GainPlan& plan) {
+Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const GainPlan& plan, bool interrupted) {
   Analysis analysis;
   analysis.equal_terms = all_equal(terms);
   analysis.terms = std::move(terms);
@@ -94,7 +94,7 @@ Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const 
     }
   }
   std::ranges::stable_partition(analysis.results, [](const Comparison& each) { return each.primary; });
-  judge(analysis, plan.seed, plan.load.stopped());
+  judge(analysis, plan.seed, interrupted);
   return analysis;
 }
 

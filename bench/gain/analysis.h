@@ -48,7 +48,9 @@ struct Analysis {
 /// verdicts and the reason.
 void judge(Analysis& analysis, std::uint64_t seed, bool interrupted);
 
-[[nodiscard]] Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const GainPlan& plan);
+/// `interrupted`: there are fewer quads than the plan has.
+[[nodiscard]] Analysis analyse(const std::vector<Series>& all, std::vector<Term> terms, const GainPlan& plan,
+                               bool interrupted);
 
 /// "bandwidth at 1M", as people read it.
 [[nodiscard]] std::string words_of(const Comparison& comparison);

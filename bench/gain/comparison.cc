@@ -240,22 +240,21 @@ double figure_of(const Block& block, Metric metric) noexcept {
   return 0;
 }
 
-Result<std::vector<Series>> compare_transports(const Connect& connect, const GainPlan& plan,
-                                               const std::function<void(const Series&)>& done) {
-  std::vector<Series> all;
+Status compare_transports(const Connect& connect, const GainPlan& plan,
+                          const std::function<void(const Series&)>& done) {
+  std::uint64_t seed = plan.seed;
   for (const std::uint64_t size : plan.load.sizes) {
     for (const Kind kind : plan.kinds) {
-      if (plan.load.stopped()) return all;
-      Result<Series> series = measure_series(connect, plan, kind, size, plan.seed + all.size());
+      if (plan.load.stopped()) return {};
+      const Result<Series> series = measure_series(connect, plan, kind, size, seed++);
       if (!series) {
-        return Status(series.error().code(),
-                      fmt::format("{} of {}: {}", to_string(kind), format_size(size), series.error().message()));
+        return {series.error().code(),
+                fmt::format("{} of {}: {}", to_string(kind), format_size(size), series.error().message())};
       }
       done(*series);
-      all.push_back(*std::move(series));
     }
   }
-  return all;
+  return {};
 }
 
 }  // namespace fairlead::bench

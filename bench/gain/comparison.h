@@ -105,9 +105,8 @@ enum class Side : std::uint8_t { kBaseline, kCandidate };
 /// Begins a session of that side, over the transport that is compared. It is ended when it is not needed any more.
 using Connect = std::function<Result<std::unique_ptr<Link>>(Side)>;
 
-/// Measures all of the plan; `done` is told of each series when it is complete. Once the plan's stop flag is set it
-/// gives what there is: whole quads.
-Result<std::vector<Series>> compare_transports(const Connect& connect, const GainPlan& plan,
-                                               const std::function<void(const Series&)>& done);
+/// Measures all of the plan; `done` gets each series when it is complete, also where one after it fails. Once the
+/// plan's stop flag is set the last is what there is of it: whole quads.
+Status compare_transports(const Connect& connect, const GainPlan& plan, const std::function<void(const Series&)>& done);
 
 }  // namespace fairlead::bench

@@ -110,7 +110,8 @@ Json::Object findings_of(const GainReport& report) {
           {"control", std::move(control)},
           {"warnings", std::move(warnings)},
           {"verified", report.verified},
-          {"interrupted", report.interrupted}};
+          {"interrupted", report.interrupted},
+          {"error", report.error.empty() ? Json() : Json(report.error)}};
 }
 
 std::string figure_text(Metric metric, double figure) {

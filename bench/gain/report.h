@@ -16,6 +16,7 @@ struct GainReport {
   Analysis analysis;
   std::vector<std::string> warnings;
   bool verified = false, interrupted = false;
+  std::string error = {};  // if it was interrupted because it failed: why
 };
 
 [[nodiscard]] Json to_json(const GainReport& report);

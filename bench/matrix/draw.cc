@@ -38,7 +38,9 @@ class Drawing {
 
   std::string draw() {
     std::vector<std::string> words = lines(matrix_, outliers_);
-    std::erase_if(words, [](const std::string& line) { return !line.starts_with("slow") && !line.starts_with("no "); });
+    std::erase_if(words, [](const std::string& line) {
+      return !line.starts_with("slow") && !line.starts_with("no ") && !line.starts_with("interrupted");
+    });
     const double map = side_ * static_cast<double>(ranks_);
     double width = kLeft + 2 * map + kGap + kRight;
     for (const std::string& line : words) {
@@ -70,7 +72,7 @@ class Drawing {
     text(left, 40, "",
          better == Better::kHigher ? fmt::format("bandwidth, {}", unit) : fmt::format("latency, {}", unit));
     labels(left, outliers);
-    const std::vector<Pair> pairs = grid.pairs();
+    const std::vector<Pair> pairs = grid.measured();
     if (pairs.empty()) return;
     const auto by_value = [&](Pair one, Pair other) { return grid.at(one) < grid.at(other); };
     const auto [least, most] = std::ranges::minmax(pairs, by_value);

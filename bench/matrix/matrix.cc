@@ -80,9 +80,14 @@ Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
     const std::string address = rank == group.rank() ? group.engine().listen_address() : group.peer(rank).address();
     matrix.ranks.push_back({(*hosts)[rank], address.substr(0, address.rfind(':'))});
   }
+  group.allow_pauses(2 * plan.duration);  // a rank that has no pair waits for a turn
   Target target(&group.engine());
   const std::vector<std::vector<Pair>> turns = tournament(ranks);
   for (const std::vector<Pair>& turn : turns) {
+    const Result<std::uint64_t> stopped = group.from_first(plan.stop != nullptr && *plan.stop != 0 ? 1 : 0);
+    if (!stopped) return stopped.error();
+    matrix.interrupted = *stopped != 0;
+    if (matrix.interrupted) break;
     if (const Status all = group.barrier(); !all.ok()) return all;
     const Result<std::string> said = take_part(group, target, turn, plan);
     if (!said) return said.error();

@@ -2,6 +2,7 @@
 // how long a write takes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@ struct MatrixPlan {
   std::uint64_t latency_size = 8;
   std::uint64_t depth = 8;  // writes under way, for bandwidth
   double duration = 0.2;    // seconds, of either
+  const std::atomic<int>* stop = nullptr;
 };
 
 /// The same at every rank; only rank 0 has all of it.
@@ -33,10 +35,12 @@ struct Matrix {
   Grid bytes_per_second{0}, latency_p50{0}, latency_p99{0};  // ns
   std::vector<std::string> transports;                       // of pairs in the order of Grid::pairs()
   std::size_t turns = 0;
+  bool interrupted = false;  // pairs of turns that were not made have zeros
 };
 
 /// Every rank calls it with the same plan. `tell(done, all)`, at rank 0, hears of every turn that is over. All data is
-/// verified. Errors: those of measure() and of the group, naming the ranks.
+/// verified. Once the plan's stop flag is set at rank 0 the turn under way is the last, at all ranks. Errors: those of
+/// measure() and of the group, naming the ranks.
 Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
                               const std::function<void(std::size_t, std::size_t)>& tell = {});
 

@@ -60,12 +60,18 @@ std::vector<Pair> Grid::pairs() const {
   return all;
 }
 
+std::vector<Pair> Grid::measured() const {
+  std::vector<Pair> those = pairs();
+  std::erase_if(those, [this](Pair pair) { return at(pair) == 0; });
+  return those;
+}
+
 std::string_view to_string(Role role) noexcept {
   return role == Role::kFrom ? "from" : role == Role::kTo ? "to" : "both";
 }
 
 Outliers find_outliers(const Grid& grid, Better better, double factor) {
-  if (grid.ranks() < 2) return {};
+  if (grid.ranks() < 2 || grid.measured().size() != grid.pairs().size()) return {};
   Outliers found;
   const auto from = slow_ranks(grid, Role::kFrom, better, factor), to = slow_ranks(grid, Role::kTo, better, factor);
   for (std::size_t rank = 0; rank < grid.ranks(); ++rank) {

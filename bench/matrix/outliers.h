@@ -21,7 +21,7 @@
 
 namespace fairlead::bench {
 
-/// A figure above 0 of each ordered pair.
+/// A figure above 0 of each ordered pair, or 0: it has none.
 class Grid {
  public:
   explicit Grid(std::size_t ranks) : ranks_(ranks), values_(ranks * ranks) {}
@@ -30,6 +30,8 @@ class Grid {
   void set(Pair pair, double value) noexcept { values_[pair.from * ranks_ + pair.to] = value; }
   /// All that there are, by `from`, then `to`.
   [[nodiscard]] std::vector<Pair> pairs() const;
+  /// Those that have a figure.
+  [[nodiscard]] std::vector<Pair> measured() const;
 
  private:
   std::size_t ranks_;
@@ -56,7 +58,7 @@ struct Outliers {
   std::vector<SlowPair> pairs;  // worst first
 };
 
-/// `factor`, above 1: how many times worse than the median an outlier is at least.
+/// `factor`, above 1: how many times worse than the median an outlier is at least. None of a grid that lacks a figure.
 [[nodiscard]] Outliers find_outliers(const Grid& grid, Better better, double factor);
 
 }  // namespace fairlead::bench

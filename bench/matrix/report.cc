@@ -47,7 +47,8 @@ void add(std::vector<std::string>& out, const Figure& figure, const Grid& grid) 
   for (std::size_t from = 0; from < grid.ranks(); ++from) {
     line = fmt::format("{:>6}", from);
     for (std::size_t to = 0; to < grid.ranks(); ++to) {
-      line += from == to ? fmt::format(" {:>9}", "-") : fmt::format(" {:>9.2f}", grid.at({from, to}) / figure.divisor);
+      const double value = grid.at({from, to});
+      line += value == 0 ? fmt::format(" {:>9}", "-") : fmt::format(" {:>9.2f}", value / figure.divisor);
     }
     out.push_back(std::move(line));
   }
@@ -83,10 +84,12 @@ Json report(const Matrix& matrix, const MatrixPlan& plan, const MatrixOutliers& 
         Json::Object{{"rank", rank}, {"host", matrix.ranks[rank].host}, {"address", matrix.ranks[rank].address}});
   }
   for (std::size_t i = 0; const Pair pair : matrix.latency_p50.pairs()) {
+    const std::string& transport = matrix.transports[i++];
+    if (transport.empty()) continue;  // it was interrupted before their turn
     pairs.emplace_back(Json::Object{
         {"from", pair.from},
         {"to", pair.to},
-        {"transport", matrix.transports[i++]},
+        {"transport", transport},
         {"bytes_per_second", matrix.bytes_per_second.at(pair)},
         {"latency_ns", Json::Object{{"p50", matrix.latency_p50.at(pair)}, {"p99", matrix.latency_p99.at(pair)}}}});
   }
@@ -104,7 +107,8 @@ Json report(const Matrix& matrix, const MatrixPlan& plan, const MatrixOutliers& 
                                                  {"slow_factor", factor},
                                                  {"slow_ranks", std::move(slow_ranks)},
                                                  {"slow_pairs", std::move(slow_pairs)},
-                                                 {"verified", true}});
+                                                 {"verified", true},
+                                                 {"interrupted", matrix.interrupted}});
 }
 
 std::vector<std::string> lines(const Matrix& matrix, const MatrixOutliers& outliers) {
@@ -113,12 +117,18 @@ std::vector<std::string> lines(const Matrix& matrix, const MatrixOutliers& outli
     out.push_back(fmt::format("rank {}: {}, {}", rank, matrix.ranks[rank].host, matrix.ranks[rank].address));
   }
   std::map<std::string, std::size_t> pairs;
-  for (const std::string& transport : matrix.transports) ++pairs[transport];
+  for (const std::string& transport : matrix.transports) {
+    if (!transport.empty()) ++pairs[transport];
+  }
   for (const auto& [transport, count] : pairs) {
     out.push_back(fmt::format("{} of {} pairs over {}", count, matrix.transports.size(), transport));
   }
   add(out, kBandwidth, matrix.bytes_per_second);
   add(out, kLatency, matrix.latency_p50);
+  if (matrix.interrupted) {
+    out.emplace_back("interrupted: what stands above is all that was measured, too little to say who is slow");
+    return out;
+  }
   const std::size_t before = out.size();
   add(out, kBandwidth, matrix, outliers.bandwidth);
   add(out, kLatency, matrix, outliers.latency);

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -33,6 +34,8 @@ void copy_with(benchmark::State& state, Copy copy) {
   const auto from = std::make_unique<std::byte[]>(bytes), to = std::make_unique<std::byte[]>(bytes);
   std::memset(from.get(), 1, bytes);
   std::memset(to.get(), 2, bytes);
+  benchmark::DoNotOptimize(from.get());  // else nobody reads what is copied, and a compiler may leave the copies out
+  benchmark::DoNotOptimize(to.get());
   for (auto _ : state) {
     copy(to.get(), from.get(), bytes);
     benchmark::ClobberMemory();
@@ -47,11 +50,12 @@ void Stream(benchmark::State& state) {
   copy_with(state, [](auto... all) { stream_copy(all...); });
 }
 
-// A process that does `work` beside this one, away from its core, and goes with it.
+// A process that does `work` beside this one, away from its core, and goes with it. Where it could not be started,
+// why_not() says so.
 class Other {
  public:
   template <typename Work>
-  explicit Other(Work work) : core_(::sched_getcpu()), id_(::fork()) {
+  explicit Other(Work work) : core_(::sched_getcpu()), id_(::fork()), error_(errno) {
     if (id_ != 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     cpu_set_t others;
@@ -62,36 +66,57 @@ class Other {
     ::_exit(0);
   }
   ~Other() {
+    if (id_ <= 0) return;
     ::kill(id_, SIGKILL);
     ::waitpid(id_, nullptr, 0);
   }
   Other(const Other&) = delete;
   Other& operator=(const Other&) = delete;
   [[nodiscard]] pid_t id() const noexcept { return id_; }
+  [[nodiscard]] const char* why_not() const { return id_ < 0 ? std::strerror(error_) : nullptr; }
+  /// It stays to be waited for: its number is nobody else's yet.
+  [[nodiscard]] bool lives() const noexcept {
+    siginfo_t ended{};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+  }
 
  private:
   int core_;
   pid_t id_;
+  int error_;
+};
+
+constexpr const char* kEnded = "the other process has ended";
+
+struct Unmap {
+  template <typename Type>
+  void operator()(Type* memory) const noexcept {
+    ::munmap(memory, sizeof *memory);
+  }
 };
 
 template <typename Type>
-Type* shared() {
+std::unique_ptr<Type, Unmap> shared() {
   void* const memory = ::mmap(nullptr, sizeof(Type), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  return memory == MAP_FAILED ? nullptr : new (memory) Type;
+  return std::unique_ptr<Type, Unmap>(memory == MAP_FAILED ? nullptr : new (memory) Type);
 }
 
 void Pull(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto from = std::make_unique<std::byte[]>(bytes), to = std::make_unique<std::byte[]>(bytes);
   std::memset(to.get(), 2, bytes);
-  auto* const ready = shared<std::atomic<bool>>();
+  const auto ready = shared<std::atomic<bool>>();
   if (ready == nullptr) return state.SkipWithError("no memory to share");
   const Other other([&] {
     std::memset(from.get(), 1, bytes);
     ready->store(true);
     for (;;) ::pause();
   });
-  while (!ready->load()) ::usleep(100);
+  if (other.why_not() != nullptr) return state.SkipWithError(other.why_not());
+  while (!ready->load()) {
+    if (!other.lives()) return state.SkipWithError(kEnded);
+    ::usleep(100);
+  }
   for (auto _ : state) {
     const iovec here{to.get(), bytes}, there{from.get(), bytes};
     if (::process_vm_readv(other.id(), &here, 1, &there, 1, 0) != state.range(0)) {
@@ -100,7 +125,6 @@ void Pull(benchmark::State& state) {
     }
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
-  ::munmap(ready, sizeof *ready);
 }
 
 struct PieceRing {
@@ -113,31 +137,40 @@ struct PieceRing {
 
 void Ring(benchmark::State& state) {
   constexpr std::size_t kPiece = sizeof(PieceRing::Piece::bytes);
+  constexpr unsigned kPollsBetweenLooks = 1U << 20;
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto from = std::make_unique<std::byte[]>(bytes), to = std::make_unique<std::byte[]>(bytes);
   std::memset(to.get(), 2, bytes);
-  auto* const ring = shared<PieceRing>();
+  const auto ring = shared<PieceRing>();
   if (ring == nullptr) return state.SkipWithError("no memory to share");
-  auto each_piece = [&, next = std::size_t{0}](bool full, auto copy) mutable {
+  // False: the other process is gone.
+  auto each_piece = [&, next = std::size_t{0}](bool full, auto lives, auto copy) mutable {
     for (std::size_t at = 0; at < bytes; at += kPiece, ++next) {
       PieceRing::Piece& piece = ring->pieces[next % ring->pieces.size()];
-      while (piece.full.load(std::memory_order_acquire) != full) {
+      for (unsigned polls = 1; piece.full.load(std::memory_order_acquire) != full; ++polls) {
+        if (polls % kPollsBetweenLooks == 0 && !lives()) return false;
       }
       copy(piece, at);
       piece.full.store(!full, std::memory_order_release);
     }
+    return true;
   };
   const Other other([from = from.get(), bytes, each_piece]() mutable {
     std::memset(from, 1, bytes);
-    for (;;) {
-      each_piece(false, [from](auto& piece, std::size_t at) { std::memcpy(piece.bytes.data(), from + at, kPiece); });
+    const auto fill = [from](auto& piece, std::size_t at) { std::memcpy(piece.bytes.data(), from + at, kPiece); };
+    while (each_piece(false, [] { return true; }, fill)) {
     }
   });
+  if (other.why_not() != nullptr) return state.SkipWithError(other.why_not());
+  benchmark::DoNotOptimize(to.get());
+  const auto lives = [&other] { return other.lives(); };
+  const auto take = [&to](auto& piece, std::size_t at) { std::memcpy(to.get() + at, piece.bytes.data(), kPiece); };
   for (auto _ : state) {
-    each_piece(true, [&to](auto& piece, std::size_t at) { std::memcpy(to.get() + at, piece.bytes.data(), kPiece); });
+    if (each_piece(true, lives, take)) continue;
+    state.SkipWithError(kEnded);
+    break;
   }
   state.SetBytesProcessed(state.iterations() * state.range(0));
-  ::munmap(ring, sizeof *ring);
 }
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;

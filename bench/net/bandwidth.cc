@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/net/course.h"
 #include "bench/net/load.h"
 #include "bench/net/pace.h"
 #include "fairlead/burst.h"
@@ -30,12 +31,11 @@ class Stream {
     return {};
   }
 
-  // Keeps `depth` operations in flight, a batch at a time round the slots, until `done` says so; then waits for all.
-  // Counts into `sample`.
-  template <typename Done>
-  Status run(Done done, Sample* sample) {
-    if (plan_.rate > 0) return run_paced(done, sample);
-    if (plan_.burst) return run_burst(done, sample);
+  // Keeps `depth` operations in flight, a batch at a time round the slots, until the course is over; then waits for
+  // all. Latencies of those that count are recorded.
+  Status run(Course& course, Histogram* latency) {
+    if (plan_.rate > 0) return run_paced(course, latency);
+    if (plan_.burst) return run_burst(course, latency);
     std::uint64_t posted = 0, finished = 0;
     std::size_t newest = 0, oldest = 0;  // where in in_flight_ the next begins, and the next ends
     std::uint64_t next = 0;              // batch of slots
@@ -46,7 +46,7 @@ class Stream {
     while (more || finished < posted) {
       // A reading of the clock serves the ends that one wait brought, and the beginnings of what takes their place; a
       // few of them, since it is older for each.
-      if (more && posted - finished < in_flight_.size() * plan_.batch) {
+      if (more && posted - finished < course.in_flight(finished, in_flight_.size() * plan_.batch)) {
         auto& [transfer, since] = in_flight_[newest];
         if (++newest == in_flight_.size()) newest = 0;
         if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
@@ -54,7 +54,7 @@ class Stream {
         transfer = post(next, kCounted);
         if (++next == batches) next = 0;
         posted += plan_.batch;
-        more = !done(posted, since);
+        more = !course.is_over(posted, since);
         continue;
       }
       const auto& [transfer, since] = in_flight_[oldest];
@@ -62,19 +62,17 @@ class Stream {
       if (!transfer.done()) sharing_clock = 0;
       if (Status status = wait(transfer); !status.ok()) return status;
       if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
-      if (sample != nullptr) {
-        const auto took = std::chrono::nanoseconds(now - since).count();
-        sample->latency.record(static_cast<std::uint64_t>(took));
-      }
+      if (course.counts()) latency->record(nanoseconds(now - since));
       finished += plan_.batch;
+      course.ended(finished, now);
+      more = more && !course.closed();
     }
-    if (sample != nullptr) sample->iterations = finished;
+    course.close();
     return link_.check();
   }
 
   // The same as a burst, through the slots from the last to the first: in the order of memory some would go as one.
-  template <typename Done>
-  Status run_burst(Done done, Sample* sample) {
+  Status run_burst(Course& course, Histogram* latency) {
     Burst burst = plan_.op == Op::kRead ? Burst::reads(link_.peer()) : Burst::writes(link_.peer());
     std::vector<Descriptor> slots;
     for (std::uint64_t slot = buffers_.slots(); slot-- > 0;)
@@ -84,63 +82,60 @@ class Stream {
     unsigned sharing_clock = 0;
     auto now = steady_clock::now();
     for (bool more = true; more || finished < posted;) {
-      if (more && posted - finished < in_flight_.size()) {
+      if (more && posted - finished < course.in_flight(finished, in_flight_.size())) {
         if (sharing_clock++ % kSharingClock == 0) now = steady_clock::now();
         in_flight_[posted % in_flight_.size()].since = now;
         if (Status status = burst.add(slots[next].local, slots[next].remote); !status.ok()) return status;
         if (++next == slots.size()) next = 0;
-        more = !done(++posted, now);
+        more = !course.is_over(++posted, now);
         continue;
       }
       if (Status status = link_.wait(burst, finished + 1); !status.ok()) return status;
       now = steady_clock::now();
       sharing_clock = 0;
-      if (sample != nullptr) {  // of a group, or of those that ended at once: since the first operation
-        const auto took = std::chrono::nanoseconds(now - in_flight_[finished % in_flight_.size()].since);
-        sample->latency.record(static_cast<std::uint64_t>(took.count()));
-      }
+      if (course.counts())  // of a group, or of those that ended at once: since the first operation
+        latency->record(nanoseconds(now - in_flight_[finished % in_flight_.size()].since));
       finished = burst.ended();
+      course.ended(finished, now);
+      more = more && !course.closed();
     }
-    if (sample != nullptr) sample->iterations = finished;
+    course.close();
     return link_.check();
   }
 
-  // The same at the plan's rate: an operation is posted when it is due, or as soon as one of `depth` is over.
-  template <typename Done>
-  Status run_paced(Done done, Sample* sample) {
-    const Pace pace(plan_.rate, steady_clock::now());
+  // The same at the plan's rate: an operation is posted when it is due, or as soon as one of `depth` is over. All that
+  // were due before the end count, also those that it found on their way: they are the ones that took long.
+  Status run_paced(Course& course, Histogram* latency) {
+    const Pace pace(plan_.rate, steady_clock::now(), course.counts() ? plan_.phase : 0);
     std::uint64_t posted = 0, finished = 0;
     for (bool more = true; more || finished < posted;) {
       const auto now = steady_clock::now();
-      if (more && posted - finished < in_flight_.size() && pace.due(posted) <= now) {
+      course.so_far(finished, now);
+      more = more && !course.is_over(posted, now);
+      const bool room = posted - finished < course.in_flight(finished, in_flight_.size());
+      if (more && room && pace.due(posted) <= now) {
         auto& [transfer, since] = in_flight_[posted % in_flight_.size()];
         since = pace.due(posted);
         transfer = post(posted % buffers_.slots(), kCounted);
         ++posted;
-        more = !done(posted, now);
         continue;
       }
+      const auto next = std::min({pace.due(posted), course.end(), now + kLook});
       const auto& [oldest, since] = in_flight_[finished % in_flight_.size()];
       if (finished == posted) {
-        more = !done(posted, now);
-        if (Status status = link_.idle_until(std::min(pace.due(posted), now + kLook)); !status.ok()) return status;
+        if (Status status = link_.idle_until(next); !status.ok()) return status;
         continue;
       }
-      if (!oldest.done() && more && posted - finished < in_flight_.size()) {
-        const auto patience =
-            std::clamp<std::chrono::nanoseconds>(pace.due(posted) - now, std::chrono::nanoseconds(0), kLook);
-        static_cast<void>(Transfer(oldest).wait(patience));
-        more = !done(posted, now);
+      if (!oldest.done() && more && room) {
+        static_cast<void>(Transfer(oldest).wait(std::max<std::chrono::nanoseconds>(next - now, {})));
         if (!oldest.done()) continue;
       }
       if (Status status = wait(oldest); !status.ok()) return status;
-      if (sample != nullptr) {
-        sample->latency.record(
-            static_cast<std::uint64_t>(std::chrono::nanoseconds(steady_clock::now() - since).count()));
-      }
+      if (course.counts()) latency->record(nanoseconds(steady_clock::now() - since));
       ++finished;
     }
-    if (sample != nullptr) sample->iterations = finished;
+    course.so_far(finished, steady_clock::now());
+    course.close();
     return link_.check();
   }
 
@@ -160,6 +155,10 @@ class Stream {
   }
 
   Status wait(const Transfer& transfer) { return link_.wait(transfer); }
+
+  static std::uint64_t nanoseconds(steady_clock::duration took) {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count());
+  }
 
   struct InFlight {
     Transfer transfer;
@@ -207,20 +206,22 @@ class BandwidthLoad final : public Load {
   }
 
   Status warm_up(double seconds, std::uint64_t operations) override {
-    const Until warm(plan_, seconds, operations);
-    return stream_.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+    Course course = Course::warm_up(plan_, seconds, operations);
+    return stream_.run(course, nullptr);
   }
 
   Result<Sample> timed(double seconds, std::uint64_t operations) override {
     Sample sample;
     sample.size = buffers_.size();
-    const Result<std::uint64_t> received =
-        time_until(link_, plan_, seconds, operations, sample, [&](auto over) { return stream_.run(over, &sample); });
+    const Result<std::uint64_t> received = time_it(link_, plan_, seconds, operations, sample, [&](Course& course) {
+      return stream_.run(course, &sample.latency);
+    });
     if (!received) return received.error();
-    if (plan_.op == Op::kSend && *received != sample.iterations) {
-      return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sample.iterations, *received));
+    const std::uint64_t sent = sample.iterations + sample.late;
+    if (plan_.op == Op::kSend && *received != sent) {
+      return Status(Code::kDataLoss, fmt::format("{} messages were sent, {} arrived", sent, *received));
     }
-    timed_ = std::max(timed_, sample.iterations);
+    timed_ = std::max(timed_, sent);
     sample.interrupted = plan_.stopped();
     return sample;
   }

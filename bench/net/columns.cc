@@ -14,7 +14,7 @@ std::string perftest_head(const Plan& plan) {
 }
 
 std::string perftest_line(const Plan& plan, const Sample& sample) {
-  const std::string mark = sample.interrupted ? "  interrupted, not verified" : sample.verified ? "" : "  not verified";
+  const std::string_view mark = mark_of(sample);
   if (plan.kind == Kind::kBandwidth) {
     const double rate = sample.seconds > 0 ? static_cast<double>(sample.iterations) / sample.seconds : 0;
     return fmt::format(" {:<10} {:<14} {:<16} {:<18.6f} {:.6f}{}", sample.size, sample.iterations, "-",

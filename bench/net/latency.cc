@@ -6,6 +6,7 @@
 
 #include "bench/memory/arrival.h"
 #include "bench/memory/published.h"
+#include "bench/net/course.h"
 #include "bench/net/load.h"
 #include "bench/net/pace.h"
 
@@ -35,13 +36,11 @@ class Rounds {
     return by_memory_ ? prepare_sources() : Status();
   }
 
-  template <typename Done>
-  Status run(Done done, Sample* sample) {
+  // Latencies are recorded unless that is nullptr.
+  Status run(Course& course, Histogram* latency) {
     const Pace pace(plan_.rate, steady_clock::now());
-    const Result<std::uint64_t> finished = pace.paced() ? run_paced(pace, done, sample) : run_in_a_row(done, sample);
-    if (!finished) return finished.error();
-    if (sample != nullptr) sample->iterations = *finished;
-    return plan_.op == Op::kRead ? link_.check() : Status();
+    const Status status = pace.paced() ? run_paced(pace, course, latency) : run_in_a_row(course, latency);
+    return status.ok() && plan_.op == Op::kRead ? link_.check() : status;
   }
 
   // Sends other data through and compares what came back.
@@ -76,8 +75,7 @@ class Rounds {
  private:
   // A round begins when it is on its way, and ends when the next one is: meanwhile there is time for the clock and the
   // books. The last one, which has no next, is not recorded, unless it is the only one.
-  template <typename Done>
-  Result<std::uint64_t> run_in_a_row(Done done, Sample* sample) {
+  Status run_in_a_row(Course& course, Histogram* latency) {
     // A round trip is halved: latency is one way. A read is a whole.
     const std::int64_t ways = plan_.op == Op::kRead ? 1 : 2;
     const auto first = steady_clock::now();
@@ -85,38 +83,43 @@ class Rounds {
     std::uint64_t finished = 0;
     const auto begin = [&] {
       const auto now = steady_clock::now();
-      if (finished != 0) record(sample, now - began, ways);
+      if (finished != 0) record(latency, now - began, ways);
       began = now;
     };
     do {
       if (Status status = round(begin); !status.ok()) return status;
       ++finished;
-    } while (!done(finished, began));
-    if (finished == 1) record(sample, steady_clock::now() - first, ways);
-    return finished;
+    } while (!is_over(course, finished, began));
+    if (finished == 1) record(latency, steady_clock::now() - first, ways);
+    return {};
   }
 
   // Counted from when each was due, as a whole.
-  template <typename Done>
-  Result<std::uint64_t> run_paced(const Pace& pace, Done done, Sample* sample) {
-    std::uint64_t finished = 0;
-    while (true) {
+  Status run_paced(const Pace& pace, Course& course, Histogram* latency) {
+    for (std::uint64_t finished = 0;;) {
       const auto due = pace.due(finished);
-      const auto is_time = [&](auto now) { return due <= now || done(finished, now); };
+      bool over = false;  // before the next was due
+      const auto is_time = [&](auto now) { return (over = is_over(course, finished, now)) || due <= now; };
       if (Status status = link_.poll_until([&] { return is_time(steady_clock::now()); }); !status.ok()) return status;
-      if (finished != 0 && due > steady_clock::now()) break;  // over before the next was due
+      if (over) return {};
       if (Status status = round([] {}); !status.ok()) return status;
       ++finished;
       const auto now = steady_clock::now();
-      record(sample, now - due, 1);
-      if (done(finished, now)) break;
+      record(latency, now - due, 1);
+      if (is_over(course, finished, now)) return {};
     }
-    return finished;
   }
 
-  static void record(Sample* sample, steady_clock::duration took, std::int64_t ways) {
-    if (sample == nullptr) return;
-    sample->latency.record(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count() / ways));
+  // Each of the rounds that have ended counts; there is one at least.
+  static bool is_over(Course& course, std::uint64_t finished, steady_clock::time_point now) {
+    course.ended(finished, now);
+    const bool over = finished != 0 && course.is_over(finished, now);
+    if (over) course.close();  // a signal may have come between the two
+    return over;
+  }
+
+  static void record(Histogram* latency, steady_clock::duration took, std::int64_t ways) {
+    if (latency != nullptr) latency->record(static_cast<std::uint64_t>(std::chrono::nanoseconds(took).count() / ways));
   }
 
   // What writes go from in turn, as the end of each is heard while the next is on its way.
@@ -212,15 +215,16 @@ class LatencyLoad final : public Load {
   }
 
   Status warm_up(double seconds, std::uint64_t operations) override {
-    const Until warm(plan_, seconds, operations);
-    return rounds_.run([&](auto done, auto now) { return warm.reached_either(done, now); }, nullptr);
+    Course course = Course::warm_up(plan_, seconds, operations);
+    return rounds_.run(course, nullptr);
   }
 
   Result<Sample> timed(double seconds, std::uint64_t operations) override {
     Sample sample;
     sample.size = buffers_.size();
-    const Result<std::uint64_t> received =
-        time_until(link_, plan_, seconds, operations, sample, [&](auto over) { return rounds_.run(over, &sample); });
+    const Result<std::uint64_t> received = time_it(link_, plan_, seconds, operations, sample, [&](Course& course) {
+      return rounds_.run(course, &sample.latency);
+    });
     if (!received) return received.error();
     sample.interrupted = plan_.stopped();
     return sample;

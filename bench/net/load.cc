@@ -84,26 +84,30 @@ Status Buffers::compare_target(Link& link, std::uint64_t seed, std::string_view 
   return {};
 }
 
-Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed, Together* together) {
+Result<std::uint64_t> time_it(Link& link, const Plan& plan, double seconds, std::uint64_t operations, Sample& sample,
+                              const std::function<Status(Course&)>& run) {
   const std::string transport = link.peer().transport();
   const std::optional<std::uint64_t> before = retransmissions(link.engine(), transport);
-  if (together != nullptr) together->warm();  // whose warming up is nobody's load
+  if (plan.together != nullptr) plan.together->warm();  // whose warming up is nobody's load
   if (const Result<Json> started = link.ask("start"); !started) return started.error();
-  if (together != nullptr) together->begin();
+  if (plan.together != nullptr) plan.together->begin();
   const CpuStopwatch watch;
-  Status status = timed();
-  sample.seconds = watch.seconds();
-  sample.initiator_cpu = watch.cpu();
-  if (!status.ok()) return status;
-  if (together != nullptr) together->end();
+  Course course = Course::timed(plan, seconds, operations);
+  if (Status status = run(course); !status.ok()) return status;
+  const CpuUse cpu = watch.cpu();
+  sample.iterations = course.counted();
+  sample.late = course.late();
+  sample.seconds = std::chrono::duration<double>(course.last() - course.begin()).count();
+  sample.initiator_cpu = cpu * sample.counted_share();
+  if (plan.together != nullptr) plan.together->end(course.last());
   const Result<Json> stopped = link.ask("stop");
   if (!stopped) return stopped.error();
   if (const auto after = retransmissions(link.engine(), transport); after && before)
     sample.initiator_sent_again = *after - *before;
   if (const Json* field = stopped->find("retransmissions"); field != nullptr) sample.target_sent_again = field->uint();
-  const Json* cpu = stopped->find("cpu_seconds");
+  const Json* all = stopped->find("cpu_seconds");
   const Json* received = stopped->find("received");
-  if (cpu == nullptr || !cpu->number() || received == nullptr || !received->uint()) {
+  if (all == nullptr || !all->number() || received == nullptr || !received->uint()) {
     return Status(Code::kDataLoss, "the target's answer to 'stop' lacks its figures");
   }
   // A target of an older version tells the sum alone.
@@ -111,9 +115,10 @@ Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<St
     const Json* field = stopped->find(name);
     return field != nullptr ? field->number() : std::nullopt;
   };
-  sample.target_cpu = {.user = part("cpu_user").value_or(*cpu->number()),
-                       .system = part("cpu_system").value_or(0),
-                       .softirq = part("cpu_softirq").value_or(0)};
+  const CpuUse there = {.user = part("cpu_user").value_or(*all->number()),
+                        .system = part("cpu_system").value_or(0),
+                        .softirq = part("cpu_softirq").value_or(0)};
+  sample.target_cpu = there * sample.counted_share();
   return *received->uint();
 }
 

@@ -3,15 +3,14 @@
 // Threads: one. Errors: any operation that failed, data that differs, a path that changed.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "bench/memory/end_memory.h"
+#include "bench/net/course.h"
 #include "bench/net/link.h"
 #include "bench/net/options.h"
-#include "bench/net/pace.h"
 
 namespace fairlead::bench {
 
@@ -65,49 +64,13 @@ class Buffers {
   std::vector<RemoteMemory> remote_;  // the target's
 };
 
-/// Says when a loop has run long enough, or was stopped.
-class Until {
- public:
-  Until(const Plan& plan, double seconds, std::uint64_t iterations)
-      : plan_(plan),
-        iterations_(iterations),
-        end_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))) {}
-  [[nodiscard]] bool reached(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
-    return plan_.stopped() || (iterations_ != 0 ? done >= iterations_ : now >= end_);
-  }
-  [[nodiscard]] bool reached_either(std::uint64_t done, std::chrono::steady_clock::time_point now) const noexcept {
-    return plan_.stopped() || done >= iterations_ || now >= end_;
-  }
-
- private:
-  const Plan& plan_;
-  std::uint64_t iterations_;
-  std::chrono::steady_clock::time_point end_;
-};
-
 Result<std::unique_ptr<Load>> make_bandwidth_load(Link& link, const Plan& plan, std::uint64_t size);
 Result<std::unique_ptr<Load>> make_latency_load(Link& link, const Plan& plan, std::uint64_t size);
 
-/// Runs `timed` between the target's "start" and "stop"; fills the sample's seconds and processor times. Gives the
-/// number of messages that the target received.
-/// If it is one of several, with the others.
-Result<std::uint64_t> time_it(Link& link, Sample& sample, const std::function<Status()>& timed,
-                              Together* together = nullptr);
-
-/// The same of `run(over)`, which runs until over(operations, now): for so long, or so many operations if that is not
-/// 0. Says how far it is, as the plan wants.
-template <typename Run>
-Result<std::uint64_t> time_until(Link& link, const Plan& plan, double seconds, std::uint64_t operations, Sample& sample,
-                                 Run run) {
-  const auto timed = [&] {
-    const Until enough(plan, seconds, operations);
-    Telling telling(plan);
-    return run([&](auto done, auto now) {
-      telling.look(done, now);
-      return enough.reached(done, now);
-    });
-  };
-  return time_it(link, sample, timed, plan.together);
-}
+/// Runs `run` between the target's "start" and "stop", for so long, or so many operations if that is not 0, with others
+/// if it is one of several; fills the sample's counts, seconds and processor times. Gives the number of messages that
+/// the target received.
+Result<std::uint64_t> time_it(Link& link, const Plan& plan, double seconds, std::uint64_t operations, Sample& sample,
+                              const std::function<Status(Course&)>& run);
 
 }  // namespace fairlead::bench

@@ -28,7 +28,8 @@ void tell(const UniqueFd& pipe, char kind, const std::string& text) {
 
 [[noreturn]] void run_child(EngineConfig config, const LocalTarget::Serve& serve, UniqueFd pipe, pid_t parent) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
-  ::signal(SIGINT, SIG_IGN);  // Ctrl-C is for both ends of a terminal's job; this one ends with the initiator
+  // Both may be for the whole group (Ctrl-C, timeout, schedulers); this one ends with the initiator.
+  for (const int ending : {SIGINT, SIGTERM}) ::signal(ending, SIG_IGN);
   config.listen = "127.0.0.1:0";
   int code = 1;
   {

@@ -30,6 +30,7 @@ std::optional<std::uint64_t> sum_of(std::optional<std::uint64_t> a, std::optiona
 void Sample::merge(const Sample& other) {
   size = other.size;
   iterations += other.iterations;
+  late += other.late;
   seconds += other.seconds;
   latency.merge(other.latency);
   initiator_cpu += other.initiator_cpu;
@@ -71,6 +72,11 @@ Spread spread_of(std::span<const double> values) {
   spread.low = mean - half;
   spread.high = mean + half;
   return spread;
+}
+
+std::string_view mark_of(const Sample& sample) noexcept {
+  if (sample.interrupted) return sample.verified ? "  interrupted" : "  interrupted, not verified";
+  return sample.verified ? "" : "  not verified";
 }
 
 double bytes_per_second(const Sample& sample) noexcept {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "bench/net/options.h"
@@ -23,6 +24,9 @@ struct Measured {
 
   void add(const Sample& one);
 };
+
+/// What a table says behind a line that is not whole; empty: it is.
+[[nodiscard]] std::string_view mark_of(const Sample& sample) noexcept;
 
 [[nodiscard]] double bytes_per_second(const Sample& sample) noexcept;
 [[nodiscard]] double bytes_per_second(const Share& part, std::uint64_t size) noexcept;

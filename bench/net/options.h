@@ -39,7 +39,7 @@ inline constexpr std::uint64_t kMaxSessions = 64;
 /// How far a timed part is.
 struct Interval {
   double from = 0, to = 0;       // seconds since it began
-  std::uint64_t operations = 0;  // in between
+  std::uint64_t operations = 0;  // that ended in between
 };
 
 struct Plan {
@@ -59,8 +59,9 @@ struct Plan {
   /// Operations a second, each due at its time whatever became of those before it: latency is from then. 0: as fast as
   /// they complete.
   double rate = 0;
+  double phase = 0;  // by so much of the time from one to the next they are due later
   std::uint64_t repeat = 1;
-  double interval = 0;  // seconds between calls of `tell`; 0: none
+  double interval = 0;  // seconds between calls of `tell`; 0: none. What is left at the end is told, too
   std::function<void(const Interval&)> tell = {};
   bool verify = true;
   const std::atomic<int>* stop = nullptr;  // once it is not 0, the measurement ends with what there is
@@ -84,11 +85,13 @@ struct Share {
 struct Sample {
   std::uint64_t size = 0;        // bytes per operation
   std::uint64_t iterations = 0;  // operations (ping-pong: round trips)
-  double seconds = 0;
-  Histogram latency;                 // ns; see docs/benchmarks.md for from where to where
-  CpuUse initiator_cpu, target_cpu;  // seconds
+  std::uint64_t late = 0;        // more of them, which were on their way when the time was over and do not count
+  double seconds = 0;            // until the last that counts had ended
+  Histogram latency;             // ns; see docs/benchmarks.md for from where to where
+  /// Seconds, of those that count: their share of what they and the late ones took.
+  CpuUse initiator_cpu, target_cpu;
   bool verified = false;
-  bool interrupted = false;  // ended before its time, and so not verified
+  bool interrupted = false;  // ended before its time, and so not verified; or has fewer repeats than were asked for
   /// What each end's transport sent again, where it says.
   std::optional<std::uint64_t> initiator_sent_again, target_sent_again;
   std::vector<Share> parts;  // of it, where sessions differ by more than their number
@@ -97,6 +100,10 @@ struct Sample {
   void merge(const Sample& other);
   /// Beside those before; to the operations of one of the same name, for the same seconds.
   void add_part(const Share& part);
+  /// Of all operations, those that count.
+  [[nodiscard]] double counted_share() const noexcept {
+    return late == 0 ? 1 : static_cast<double>(iterations) / static_cast<double>(iterations + late);
+  }
 };
 
 }  // namespace fairlead::bench

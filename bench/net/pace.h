@@ -16,18 +16,20 @@ class Pace {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Pace(double per_second, Time begin) : per_second_(per_second), begin_(begin) {}
+  /// `phase`: by so much of the time from one to the next all are later.
+  Pace(double per_second, Time begin, double phase = 0) : per_second_(per_second), begin_(begin), phase_(phase) {}
   [[nodiscard]] bool paced() const noexcept { return per_second_ > 0; }
   /// When operation `number`, counted from 0, is due.
   [[nodiscard]] Time due(std::uint64_t number) const noexcept {
     if (!paced()) return begin_;
-    return begin_ +
-           std::chrono::nanoseconds(static_cast<std::int64_t>(static_cast<double>(number) * 1e9 / per_second_));
+    return begin_ + std::chrono::nanoseconds(
+                        static_cast<std::int64_t>((static_cast<double>(number) + phase_) * 1e9 / per_second_));
   }
 
  private:
   double per_second_;
   Time begin_;
+  double phase_;
 };
 
 /// Calls Plan::tell each Plan::interval; costs a comparison where it is not time.
@@ -36,16 +38,24 @@ class Telling {
   explicit Telling(const Plan& plan) : plan_(plan) {
     if (plan.interval > 0 && plan.tell) next_ = begin_ + step();
   }
+  /// So many have ended.
   void look(std::uint64_t operations, Pace::Time now) {
     if (now < next_) return;
+    tell(operations, now);
+    while (next_ <= now) next_ += step();
+  }
+  /// At the end, what has ended since it was last told.
+  void rest(std::uint64_t operations, Pace::Time now) {
+    if (next_ != Pace::Time::max() && operations > told_) tell(operations, now);
+  }
+
+ private:
+  void tell(std::uint64_t operations, Pace::Time now) {
     const auto since = [this](Pace::Time time) { return std::chrono::duration<double>(time - begin_).count(); };
     plan_.tell({.from = since(last_), .to = since(now), .operations = operations - told_});
     last_ = now;
     told_ = operations;
-    while (next_ <= now) next_ += step();
   }
-
- private:
   [[nodiscard]] std::chrono::nanoseconds step() const {
     return std::chrono::nanoseconds(static_cast<std::int64_t>(plan_.interval * 1e9));
   }

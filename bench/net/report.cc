@@ -136,6 +136,8 @@ Json report(const Plan& plan, const EngineConfig& config, const Setting& setting
                       {"rate", plan.rate > 0 ? Json(plan.rate) : Json()},
                       {"latency_kind", latency_kind(plan)},
                       {"arrival", plan.is_ping_pong_of_writes() ? Json(to_string(plan.arrival)) : Json()},
+                      {"interrupted", setting.interrupted},
+                      {"error", setting.error.empty() ? Json() : Json(setting.error)},
                       {"results", std::move(results)}});
 }
 
@@ -154,10 +156,7 @@ std::string table_line(const Sample& sample) {
                      format_size(sample.size), sample.iterations, bytes_per_second(sample) / 1e6,
                      per_second(static_cast<double>(sample.iterations), sample), us(sample.latency.min()),
                      us(sample.latency.percentile(50)), us(sample.latency.percentile(99)),
-                     per_gb(sample.initiator_cpu, sample), per_gb(sample.target_cpu, sample),
-                     sample.interrupted ? "  interrupted, not verified"
-                     : sample.verified  ? ""
-                                        : "  not verified") +
+                     per_gb(sample.initiator_cpu, sample), per_gb(sample.target_cpu, sample), mark_of(sample)) +
          sent_again(sample);
 }
 

@@ -35,6 +35,8 @@ struct Setting {
   std::vector<std::string> targets = {};   // their places
   std::uint64_t sessions = 1;              // of each initiator with each target, for each direction
   std::uint64_t initiators = 1;
+  bool interrupted = false;  // it ended before all was measured
+  std::string error = {};    // if because it failed: why
 };
 
 /// "write", "read", "send", or of both directions at once "write+read".

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/system/no_thread.h"
 #include "bench/net/initiator.h"
 #include "bench/net/retransmissions.h"
 #include "bench/net/together.h"
@@ -28,6 +30,12 @@ class Progress {
     plan_.tell({.from = last_, .to = interval.to, .operations = operations_.exchange(0)});
     last_ = interval.to;
   }
+  /// What is left when all have ended, after so many seconds: some of them a moment after the first, which is no
+  /// interval.
+  void rest(double seconds) {
+    if (const std::uint64_t operations = operations_.exchange(0); operations != 0 && seconds - last_ > interval())
+      plan_.tell({.from = last_, .to = seconds, .operations = operations});
+  }
   [[nodiscard]] double interval() const noexcept { return plan_.interval / kParts; }
 
  private:
@@ -38,11 +46,12 @@ class Progress {
   double last_ = 0;  // likewise
 };
 
-// What one of several sessions does.
-Plan part_of(const Plan& plan, const MeasuredSession& session, std::size_t sessions) {
+// What one of several sessions does: at a rate they take turns.
+Plan part_of(const Plan& plan, std::span<const MeasuredSession> sessions, std::size_t number) {
   Plan part = plan;
-  part.op = session.op;
-  part.rate = plan.rate / static_cast<double>(sessions);
+  part.op = sessions[number].op;
+  part.rate = plan.rate / static_cast<double>(sessions.size());
+  part.phase = static_cast<double>(number) / static_cast<double>(sessions.size());
   part.tell = nullptr;
   return part;
 }
@@ -51,7 +60,7 @@ Sample sum_of(std::span<const MeasuredSession> sessions, const std::vector<Sampl
   Sample sum = samples.front();
   for (const Sample& each : std::span(samples).subspan(1)) sum.merge(each);
   sum.seconds = together.seconds();
-  sum.initiator_cpu = together.cpu();
+  sum.initiator_cpu = together.cpu() * sum.counted_share();
   sum.target_cpu = {};
   std::optional<std::uint64_t> here = 0, there = 0;
   const auto add = [](std::optional<std::uint64_t>& sum, std::optional<std::uint64_t> one) {
@@ -83,16 +92,23 @@ Result<Sample> measure(std::span<const MeasuredSession> sessions, const Plan& pl
   Progress progress(plan);
   std::vector<std::optional<Result<Sample>>> results(sessions.size());
   {
+    const auto work = [&](std::size_t i) {
+      Plan part = part_of(plan, sessions, i);
+      part.together = &together;
+      part.interval = progress.interval();
+      if (plan.tell) part.tell = [&progress, i](const Interval& interval) { progress.tell(i == 0, interval); };
+      results[i].emplace(measure(*sessions[i].link, part, size));
+      if (!*results[i]) together.leave();
+    };
     std::vector<std::jthread> threads;
+    threads.reserve(sessions.size());
     for (std::size_t i = 0; i < sessions.size(); ++i) {
-      threads.emplace_back([&, i] {
-        Plan part = part_of(plan, sessions[i], sessions.size());
-        part.together = &together;
-        part.interval = progress.interval();
-        if (plan.tell) part.tell = [&progress, i](const Interval& interval) { progress.tell(i == 0, interval); };
-        results[i].emplace(measure(*sessions[i].link, part, size));
-        if (!*results[i]) together.leave();
-      });
+      try {
+        threads.emplace_back(work, i);
+      } catch (const std::system_error& error) {  // nobody is to wait for those that do not come
+        results[i].emplace(no_thread(fmt::format("session {} of {}", i + 1, sessions.size()), error));
+        together.leave();
+      }
     }
   }
   // Who failed by itself comes before those that stopped because of it.
@@ -106,6 +122,7 @@ Result<Sample> measure(std::span<const MeasuredSession> sessions, const Plan& pl
   }
   std::vector<Sample> samples;
   for (auto& result : results) samples.push_back(*std::move(*result));
+  if (plan.tell) progress.rest(together.seconds());
   return sum_of(sessions, samples, together);
 }
 

@@ -64,7 +64,8 @@ Status Target::serve(bool once) {
     while (engine_->accept()) {
     }
     const bool came = turn([this](auto patience) { return engine_->next_event(patience); });
-    if (!came && once && engine_->stats().peers_failed != 0) {
+    const bool none_came = clients_.empty() && gone_ == 0;
+    if (!came && once && none_came && engine_->stats().peers_failed != 0) {
       return {Code::kUnavailable, "the initiator came, but no session with it; the warning before says why"};
     }
   }

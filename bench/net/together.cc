@@ -1,5 +1,7 @@
 #include "bench/net/together.h"
 
+#include <algorithm>
+
 namespace fairlead::bench {
 
 void Together::pass() {
@@ -7,15 +9,17 @@ void Together::pass() {
   ++meetings_;
   if (meetings_ == 2) {
     watch_.restart();
+    began_ = std::chrono::steady_clock::now();
   } else if (meetings_ == 3) {
-    seconds_ = watch_.seconds();
+    seconds_ = std::chrono::duration<double>(last_ - began_).count();
     cpu_ = watch_.cpu();
   }
   passed_.notify_all();
 }
 
-void Together::meet() {
+void Together::meet(Time last) {
   std::unique_lock lock(mutex_);
+  last_ = std::max(last_, last);
   const std::size_t meeting = meetings_;
   if (++waiting_ == loads_) {
     pass();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <mutex>
@@ -16,23 +17,27 @@ namespace fairlead::bench {
 
 class Together {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   explicit Together(std::size_t loads) : loads_(loads) {}
 
   /// Wait until all that are left have come.
   void warm() { meet(); }
   void begin() { meet(); }
-  void end() { meet(); }
+  /// `last`: when the last of this load's operations that counts had ended.
+  void end(Time last) { meet(last); }
   /// Of a load that failed and comes no more.
   void leave();
   /// Whether one has left: what the others measure is worth nothing then.
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
 
-  /// Between the last two meetings, once they are over: seconds, and processor time of this process.
+  /// Once all meetings are over: seconds from the second until the last operation that counts had ended, and this
+  /// process's processor time from the second to the third.
   [[nodiscard]] double seconds() const noexcept { return seconds_; }
   [[nodiscard]] const CpuUse& cpu() const noexcept { return cpu_; }
 
  private:
-  void meet();
+  void meet(Time last = {});
   void pass();  // with mutex_
 
   std::mutex mutex_;
@@ -41,6 +46,7 @@ class Together {
   std::size_t waiting_ = 0;   // mutex_
   std::size_t meetings_ = 0;  // mutex_: that are over
   CpuStopwatch watch_;        // mutex_: since the second meeting
+  Time began_, last_;         // mutex_: likewise; of all loads
   std::atomic<bool> failed_ = false;
   double seconds_ = 0;  // both written at the last meeting, before anybody goes on
   CpuUse cpu_;

@@ -19,15 +19,13 @@ using Clock = std::chrono::steady_clock;
 // What a rank puts in: each its own number where sums are small enough to be exact (reduce.h), else all the same.
 bool have_own_numbers(std::size_t ranks) noexcept { return ranks * (ranks + 1) / 2 <= kMostFilled; }
 
-void sleep_until(Clock::time_point began, double seconds) {
-  std::this_thread::sleep_until(began +
-                                std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
-}
+constexpr std::chrono::milliseconds kPolled{10};
 
 }  // namespace
 
 Result<Trainer> Trainer::prepare(Group* group, const TrainingPlan& plan, std::string_view name,
                                  GradientMemory* memory) {
+  group->allow_pauses(plan.step.compute_seconds);
   Result<AllReduce> sum = AllReduce::prepare(group, name, {.bytes = plan.step.fusion_bytes});
   if (!sum) return sum.error();
   return Trainer(group, plan, *std::move(sum), memory);
@@ -79,6 +77,16 @@ Status Trainer::check() const {
   return {Code::kDataLoss, fmt::format("gradient element {} is not the sum of all ranks', {}", wrong, expected)};
 }
 
+// An engine that has no thread is polled meanwhile: the others would take this rank for dead.
+void Trainer::sleep_until(Clock::time_point began, double seconds) const {
+  const auto until = began + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  Engine& engine = group_->engine();
+  while (engine.config().progress == Progress::kApplication && until - Clock::now() > kPolled) {
+    if (!engine.poll()) std::this_thread::sleep_for(kPolled);
+  }
+  std::this_thread::sleep_until(until);
+}
+
 // What rank 0 has when the last sum is over, or as soon as it has some: all ranks sum the same, as it says.
 std::size_t Trainer::end_of_bucket(std::size_t at, Clock::time_point began) const {
   while (true) {
@@ -103,25 +111,32 @@ Status Trainer::exchange(std::size_t offset, std::size_t bytes) {
   return {};
 }
 
-Result<TrainingTimes> train(Group& group, const TrainingPlan& plan) {
+Result<TrainingTimes> train(Group& group, const TrainingPlan& plan, const std::atomic<int>* stop) {
   GradientMemory memory;
   Result<Trainer> trainer = Trainer::prepare(&group, plan, "gradients", &memory);
   if (!trainer) return trainer.error();
-  for (std::size_t i = 0; i < plan.warm_up; ++i) {
-    if (const Status done = trainer->step(); !done.ok()) return done;
-  }
-  if (const Status all = group.barrier(); !all.ok()) return all;
-  const std::uint64_t before = trainer->sums();
   TrainingTimes times;
-  const CpuStopwatch whole;
-  for (std::size_t i = 0; i < plan.steps; ++i) {
+  std::uint64_t before = 0;
+  CpuStopwatch whole;
+  for (std::size_t i = 0; i < plan.warm_up + plan.steps; ++i) {
+    const Result<std::uint64_t> stopped = group.from_first(stop != nullptr && *stop != 0 ? 1 : 0);
+    if (!stopped) return stopped.error();
+    times.interrupted = *stopped != 0;
+    if (times.interrupted) break;
+    if (i == plan.warm_up) {
+      if (const Status all = group.barrier(); !all.ok()) return all;
+      before = trainer->sums();
+      whole.restart();
+    }
     const Stopwatch one;
     if (const Status done = trainer->step(); !done.ok()) return done;
-    times.step_seconds.push_back(one.seconds());
+    if (i >= plan.warm_up) times.step_seconds.push_back(one.seconds());
   }
-  times.cpu_seconds = whole.cpu_seconds();
-  times.sums = trainer->sums() - before;
-  if (const Status same = trainer->check(); !same.ok()) return same;
+  if (!times.step_seconds.empty()) {
+    times.cpu_seconds = whole.cpu_seconds();
+    times.sums = trainer->sums() - before;
+    if (const Status same = trainer->check(); !same.ok()) return same;
+  }
   if (const Status all = group.barrier(); !all.ok()) return all;
   return times;
 }

@@ -3,6 +3,7 @@
 // Horovod does.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -50,6 +51,7 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
   Trainer(Group* group, const TrainingPlan& plan, AllReduce sum, GradientMemory* memory);
+  void sleep_until(Clock::time_point began, double seconds) const;
   [[nodiscard]] std::size_t end_of_bucket(std::size_t at, Clock::time_point began) const;
   Status exchange(std::size_t offset, std::size_t bytes);
 
@@ -65,10 +67,12 @@ struct TrainingTimes {
   std::vector<double> step_seconds;  // without the steps that warm up
   double cpu_seconds = 0;            // of this process, in all of them
   std::uint64_t sums = 0;            // all-reduces in all of them
+  bool interrupted = false;
 };
 
 /// Runs the plan as this rank of `group`; every rank does, with the same plan. Afterwards what came out is compared
-/// with what it must be. Errors: kDataLoss (it is something else), those of AllReduce.
-Result<TrainingTimes> train(Group& group, const TrainingPlan& plan);
+/// with what it must be. Once `stop` is not 0 at rank 0 the step under way is the last, at all of them. Errors:
+/// kDataLoss (it is something else), those of AllReduce.
+Result<TrainingTimes> train(Group& group, const TrainingPlan& plan, const std::atomic<int>* stop = nullptr);
 
 }  // namespace fairlead::bench

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kMostBytes = 65507;
 constexpr unsigned kWarmupRounds = 1000;
+constexpr unsigned kPollsBetweenLooks = 4096;
+constexpr std::chrono::seconds kPatience{1};
 
 // A socket on a free port of loopback, and its address.
 fairlead::UniqueFd bound_socket(sockaddr_in* address) {
@@ -47,9 +50,30 @@ void send(int fd, const std::vector<char>& bytes) {
   if (::send(fd, bytes.data(), bytes.size(), 0) < 0) die("send");
 }
 
-void spin_for_one(int fd, std::vector<char>& bytes) {
-  while (::recv(fd, bytes.data(), bytes.size(), 0) < 0) {
-    if (errno != EAGAIN && errno != EINTR) die("recv");
+// Whether one has come.
+bool receive(int fd, std::vector<char>& bytes) {
+  if (::recv(fd, bytes.data(), bytes.size(), 0) >= 0) return true;
+  if (errno != EAGAIN && errno != EINTR) die("recv");
+  return false;
+}
+
+// Of the process `other`, to what was sent at `sent`.
+void spin_for_answer(int fd, std::vector<char>& bytes, pid_t other, Clock::time_point sent) {
+  for (unsigned polls = 1; !receive(fd, bytes); ++polls) {
+    if (polls % kPollsBetweenLooks != 0) continue;
+    if (::waitpid(other, nullptr, WNOHANG) != 0) die({fairlead::Code::kPeerDied, "the process that answers has ended"});
+    if (Clock::now() - sent > kPatience)
+      die({fairlead::Code::kDataLoss, "a datagram was lost: no answer came within a second"});
+  }
+}
+
+[[noreturn]] void answer(int fd, std::vector<char>& bytes, pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  while (true) {
+    while (!receive(fd, bytes)) {
+    }
+    send(fd, bytes);
   }
 }
 
@@ -64,24 +88,20 @@ int main(int argc, char** argv) {
   const unsigned rounds = number_argument(argv[2], 100'000'000);
   sockaddr_in near{};
   sockaddr_in far{};
-  const fairlead::UniqueFd here = bound_socket(&near);
-  const fairlead::UniqueFd there = bound_socket(&far);
+  fairlead::UniqueFd here = bound_socket(&near);
+  fairlead::UniqueFd there = bound_socket(&far);
   if (::connect(here.get(), reinterpret_cast<const sockaddr*>(&far), sizeof(far)) != 0) die("connect");
   if (::connect(there.get(), reinterpret_cast<const sockaddr*>(&near), sizeof(near)) != 0) die("connect");
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) die("fork");
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    while (true) {
-      spin_for_one(there.get(), bytes);
-      send(there.get(), bytes);
-    }
-  }
+  (child == 0 ? here : there).reset();  // each has its own alone: what goes to a process that has ended is refused
+  if (child == 0) answer(there.get(), bytes, parent);
   fairlead::bench::Histogram round_trips;
   for (unsigned round = 0; round < kWarmupRounds + rounds; ++round) {
     const Clock::time_point begin = Clock::now();
     send(here.get(), bytes);
-    spin_for_one(here.get(), bytes);
+    spin_for_answer(here.get(), bytes, child, begin);
     const auto taken = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin);
     if (round >= kWarmupRounds) round_trips.record(static_cast<std::uint64_t>(taken.count()));
   }

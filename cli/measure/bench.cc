@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "bench/base/cores.h"
@@ -20,6 +21,7 @@
 #include "cli/measure/local_end.h"
 #include "cli/measure/prometheus_file.h"
 #include "cli/measure/result_metrics.h"
+#include "cli/measure/written.h"
 
 namespace fairlead::cli {
 namespace {
@@ -40,73 +42,85 @@ Status measure_once(BenchSide& side, const bench::Plan& plan, std::uint64_t size
   return {sample.error().code(), fmt::format("size {}: {}", bench::format_size(size), sample.error().message())};
 }
 
-// All sides in turn, so that none has the quieter half of the machine's time; another begins each round.
+void show(const bench::Plan& plan, const bench::Measured& measured, const std::string& name, bool perftest,
+          Console& console) {
+  if (perftest) return console.line(bench::perftest_line(plan, measured.sample) + name);
+  console.line(bench::table_line(measured.sample) + name);
+  for (const bench::Share& part : measured.sample.parts)
+    console.line(bench::part_line(part, measured.sample.size) + name);
+  if (measured.bytes_per_second.size() > 1) console.line(bench::repeats_line(measured) + name);
+}
+
+// All sides in turn, so that none has the quieter half of the machine's time; another begins each round. What was
+// measured stays, whatever goes wrong after it.
 Status measure_size(std::vector<BenchSide>& sides, const bench::Plan& plan, std::uint64_t size, bool perftest,
                     Console& console) {
   std::vector<bench::Measured> measured(sides.size());
-  for (std::uint64_t round = 0; round < plan.repeat && !plan.stopped(); ++round) {
-    for (std::size_t i = 0; i < sides.size() && !plan.stopped(); ++i) {
+  Status status;
+  for (std::uint64_t round = 0; round < plan.repeat && status.ok() && !plan.stopped(); ++round) {
+    for (std::size_t i = 0; i < sides.size() && status.ok() && !plan.stopped(); ++i) {
       const std::size_t turn = (round + i) % sides.size();
-      if (Status status = measure_once(sides[turn], plan, size, measured[turn], console); !status.ok()) return status;
+      status = measure_once(sides[turn], plan, size, measured[turn], console);
     }
   }
   for (std::size_t i = 0; i < sides.size(); ++i) {
     if (measured[i].bytes_per_second.empty()) continue;
-    const std::string name = sides.size() > 1 ? "  " + sides[i].setting.transport : "";
-    if (perftest) {
-      console.line(bench::perftest_line(plan, measured[i].sample) + name);
-      sides[i].sizes.push_back(std::move(measured[i]));
-      continue;
-    }
-    console.line(bench::table_line(measured[i].sample) + name);
-    for (const bench::Share& part : measured[i].sample.parts) console.line(bench::part_line(part, size) + name);
-    if (measured[i].bytes_per_second.size() > 1) console.line(bench::repeats_line(measured[i]) + name);
+    if (measured[i].bytes_per_second.size() < plan.repeat) measured[i].sample.interrupted = true;
+    show(plan, measured[i], sides.size() > 1 ? "  " + sides[i].setting.transport : "", perftest, console);
     sides[i].sizes.push_back(std::move(measured[i]));
   }
-  return {};
+  return status;
 }
 
-Status write_reports(const BenchOptions& options, const std::vector<BenchSide>& sides) {
-  if (!options.json.empty()) {
-    bench::Json::Array reports;
-    for (const BenchSide& side : sides)
-      reports.push_back(bench::report(options.plan, options.config, side.setting, side.sizes));
-    const bench::Json document = options.compare.empty()
-                                     ? reports.front()
-                                     : bench::Json(bench::Json::Object{{"schema", "fairlead.bench.compare/1"},
-                                                                       {"transports", std::move(reports)}});
-    if (Status status = bench::write_text(options.json, document.dump(2) + "\n"); !status.ok()) return status;
-  }
-  std::vector<MeasuredSide> measured;
-  for (const BenchSide& side : sides) measured.push_back({&side.setting, side.sizes});
-  if (Status status = write_prometheus_file(options.prometheus, result_metrics(options.plan, measured)); !status.ok())
-    return status;
-  if (options.csv.empty()) return {};
+bench::Json json_of(const BenchOptions& options, const std::vector<BenchSide>& sides) {
+  bench::Json::Array reports;
+  for (const BenchSide& side : sides)
+    reports.push_back(bench::report(options.plan, options.config, side.setting, side.sizes));
+  if (options.compare.empty()) return reports.front();
+  return bench::Json::Object{{"schema", "fairlead.bench.compare/1"}, {"transports", std::move(reports)}};
+}
+
+std::string csv_of(const BenchOptions& options, const std::vector<BenchSide>& sides) {
   std::string lines = bench::csv_head();
   for (const BenchSide& side : sides) {
     for (const bench::Measured& size : side.sizes) lines += bench::csv_line(options.plan, side.setting, size);
   }
-  return bench::write_text(options.csv, lines);
+  return lines;
 }
 
-Status measure(std::vector<BenchSide>& sides, const BenchOptions& options, const std::vector<std::string>& warnings,
-               Console& console) {
+// Each that was asked for, also where another cannot be written. False: one could not, which was told.
+bool write_reports(const BenchOptions& options, const std::vector<BenchSide>& sides, Console& console) {
+  std::vector<Status> written;
+  if (!options.json.empty()) written.push_back(bench::write_text(options.json, json_of(options, sides).dump(2) + "\n"));
+  if (!options.csv.empty()) written.push_back(bench::write_text(options.csv, csv_of(options, sides)));
+  std::vector<MeasuredSide> measured;
+  for (const BenchSide& side : sides) measured.push_back({&side.setting, side.sizes});
+  written.push_back(write_prometheus_file(options.prometheus, result_metrics(options.plan, measured)));
+  return all_written(written, console);
+}
+
+int measure(std::vector<BenchSide>& sides, const BenchOptions& options, const std::vector<std::string>& warnings,
+            Console& console) {
   const bool perftest = options.columns == "perftest";
   console.line(perftest ? bench::perftest_head(options.plan) : bench::table_head(options.plan));
+  Status status;
   for (const std::uint64_t size : options.plan.sizes) {
-    if (options.plan.stopped()) break;
+    if (options.plan.stopped() || !status.ok()) break;
     bench::Plan plan = options.plan;
     plan.tell = [&](const bench::Interval& interval) { console.line(bench::interval_line(interval, size)); };
-    if (Status status = measure_size(sides, plan, size, perftest, console); !status.ok()) return status;
+    status = measure_size(sides, plan, size, perftest, console);
   }
   if (options.plan.stopped()) console.line("interrupted: what stands above is all that was measured");
+  if (!status.ok()) console.error(status);
   for (BenchSide& side : sides) {
+    side.setting.interrupted = options.plan.stopped() || !status.ok();
+    if (!status.ok()) side.setting.error = status.to_string();
     side.setting.warnings.insert(side.setting.warnings.begin(), warnings.begin(), warnings.end());
-  }
-  for (BenchSide& side : sides) {
     for (const auto& link : side.links) link->peer().close();
   }
-  return write_reports(options, sides);
+  const bool nothing = std::ranges::all_of(sides, [](const BenchSide& side) { return side.sizes.empty(); });
+  if (!status.ok() && nothing) return kFailure;
+  return write_reports(options, sides, console) && status.ok() ? exit_code_after_interruption() : kFailure;
 }
 
 int run(BenchOptions& options, Console& console) {
@@ -159,8 +173,7 @@ int run(BenchOptions& options, Console& console) {
     console.line(fmt::format("{} over {}{}", side.setting.transport, link.name, mtu));
   }
   for (const std::string& warning : *warnings) console.line("warning: " + warning);
-  const Status status = measure(sides, options, *warnings, console);
-  return status.ok() ? exit_code_after_interruption() : end(status);
+  return measure(sides, options, *warnings, console);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/measure/ranks.h"
 
 namespace fairlead::cli {
@@ -34,6 +35,7 @@ struct Times {
   std::uint64_t bytes = 0;
   std::vector<double> seconds;  // of each, in order
   double cpu_seconds = 0;       // of this rank, in all of them
+  bool interrupted = false;
 };
 
 bench::Algorithm algorithm_of(const Options& options) {
@@ -57,6 +59,10 @@ Result<Times> measure(bench::Group& group, const Options& options, bench::AllRed
   Times times;
   times.bytes = count * element_size(dtype);
   for (std::uint64_t i = 0; i < options.warm_up + options.iterations; ++i) {
+    const Result<std::uint64_t> stopped = group.from_first(interruption() != 0 ? 1 : 0);
+    if (!stopped) return stopped.error();
+    times.interrupted = *stopped != 0;
+    if (times.interrupted) break;
     std::memset(sum->data(), 0, times.bytes);  // sums of sums would become infinite
     if (const Status all = group.barrier(); !all.ok()) return all;
     const double cpu_before = bench::process_cpu_seconds();
@@ -67,6 +73,7 @@ Result<Times> measure(bench::Group& group, const Options& options, bench::AllRed
     times.seconds.push_back(seconds);
     times.cpu_seconds += bench::process_cpu_seconds() - cpu_before;
   }
+  if (times.seconds.empty()) return times;
   if (const Status same = verify(options, sum, group.size(), dtype, count); !same.ok()) return same;
   return times;
 }
@@ -100,6 +107,23 @@ bench::Json to_json(const Times& times, std::size_t ranks, Console& console) {
                              {"cpu_seconds_rank0", times.cpu_seconds}};
 }
 
+/// What came of it; `ended`: how. Errors: those of write_text.
+Status write_report(const Options& options, std::size_t ranks, const std::string& path, bench::Json::Array results,
+                    bool interrupted, const Status& ended) {
+  const bench::Json document = bench::report_head(
+      "fairlead.bench.allreduce/1", {{"host", to_json(bench::host_info())},
+                                     {"path", path},
+                                     {"ranks", std::uint64_t{ranks}},
+                                     {"dtype", options.dtype},
+                                     {"algorithm", options.algorithm},
+                                     {"iterations", options.iterations},
+                                     {"verified", true},
+                                     {"interrupted", interrupted || !ended.ok()},
+                                     {"error", ended.ok() ? bench::Json() : bench::Json(ended.to_string())},
+                                     {"results", std::move(results)}});
+  return bench::write_text(options.json, document.dump(2) + "\n");
+}
+
 Status all_reduce_as(bench::Group& group, const Options& options, Console& console) {
   const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   Result<bench::AllReduce> sum =
@@ -109,21 +133,22 @@ Status all_reduce_as(bench::Group& group, const Options& options, Console& conso
   if (!path.empty()) console.line(path);
   bench::Json::Array results;
   if (group.rank() == 0) console.line(table_head());
+  Status status;
+  bool interrupted = false;
   for (const std::uint64_t bytes : options.sizes) {
     const Result<Times> times = measure(group, options, &*sum, bytes);
-    if (!times) return times.error();
-    if (group.rank() == 0) results.push_back(to_json(*times, group.size(), console));
+    status = times.status();
+    if (!times) break;
+    if (group.rank() == 0 && !times->seconds.empty()) results.push_back(to_json(*times, group.size(), console));
+    interrupted = times->interrupted;
+    if (interrupted) break;
   }
-  if (const Status all = group.barrier(); !all.ok() || group.rank() != 0 || options.json.empty()) return all;
-  const bench::Json document = bench::report_head("fairlead.bench.allreduce/1", {{"host", to_json(bench::host_info())},
-                                                                                 {"path", path},
-                                                                                 {"ranks", std::uint64_t{group.size()}},
-                                                                                 {"dtype", options.dtype},
-                                                                                 {"algorithm", options.algorithm},
-                                                                                 {"iterations", options.iterations},
-                                                                                 {"verified", true},
-                                                                                 {"results", std::move(results)}});
-  return bench::write_text(options.json, document.dump(2) + "\n");
+  if (status.ok()) status = group.barrier();
+  if (group.rank() != 0) return status;
+  if (interrupted) console.line("interrupted: what stands above is all that was measured");
+  if (options.json.empty() || results.empty()) return status;
+  const Status written = write_report(options, group.size(), path, std::move(results), interrupted, status);
+  return status.ok() ? written : status;
 }
 
 }  // namespace
@@ -156,6 +181,10 @@ int bench_allreduce_command(Words words) {
   args.option("--warm-up", "N", "Sums before them (default 3)", set_number(&options.warm_up, 0, 1'000'000));
   args.option("--json", "FILE", "Write a report; - for standard output", set_text(&options.json));
   add_engine_options(args, &options.config);
+  args.rule([&]() -> std::string {
+    const std::size_t ranks = options.ranks.local + options.ranks.places.size() + options.ranks.size;
+    return ranks == 1 ? "1 rank has nothing to sum: there must be 2 or more" : "";
+  });
   if (const auto exit = args.parse(words)) return *exit;
   Console console("bench", options.json == "-");
   if (const Status ok = options.json.empty() ? Status() : bench::check_writable(options.json); !ok.ok()) {

@@ -9,6 +9,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/measure/ranks.h"
 
 namespace fairlead::cli {
@@ -33,19 +34,26 @@ Status measure_as(bench::Group& group, const Options& options, Console& console)
   const Result<bench::Matrix> matrix = bench::measure_matrix(group, options.plan, tell);
   if (!matrix) return matrix.error();
   if (group.rank() != 0) return {};
+  if (matrix->turns == 0) {
+    console.line("interrupted before the first turn was over");
+    return {};
+  }
   const bench::MatrixOutliers outliers = bench::find_outliers(*matrix, options.slow);
   for (const std::string& line : bench::lines(*matrix, outliers)) console.line(line);
+  Status json, svg;
   if (!options.json.empty()) {
     const bench::Json document = bench::report(*matrix, options.plan, outliers, options.slow);
-    if (const Status ok = bench::write_text(options.json, document.dump(2) + "\n"); !ok.ok()) return ok;
+    json = bench::write_text(options.json, document.dump(2) + "\n");
   }
-  return options.svg.empty() ? Status() : bench::write_text(options.svg, bench::draw(*matrix, outliers));
+  if (!options.svg.empty()) svg = bench::write_text(options.svg, bench::draw(*matrix, outliers));
+  return json.ok() ? svg : json;
 }
 
 }  // namespace
 
 int bench_matrix_command(Words words) {
   Options options;
+  options.plan.stop = &interruption();
   Args args(
       "bench matrix",
       "Measures bandwidth and latency of writes between all pairs of several ranks, and names those that are slow.",

@@ -14,6 +14,7 @@
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
 #include "cli/commands.h"
+#include "cli/measure/interruption.h"
 #include "cli/measure/ranks.h"
 #include "cli/measure/training_options.h"
 
@@ -57,6 +58,7 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
                            figures.samples_per_second, model.sample, figures.efficiency));
   console.line(fmt::format("each rank sends {} a step; {:.3f} core-seconds a GB sent",
                            bench::format_bytes(figures.bytes), figures.cpu_per_gigabyte));
+  if (times.interrupted) console.line("interrupted: what stands above is all that was measured");
   if (options.json.empty()) return {};
   bench::Json::Array steps;
   for (const double seconds : times.step_seconds) steps.emplace_back(seconds);
@@ -80,16 +82,21 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
        {"efficiency", figures.efficiency},
        {"bytes_sent_per_step_and_rank", figures.bytes},
        {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte},
-       {"verified", true}});
+       {"verified", true},
+       {"interrupted", times.interrupted}});
   return bench::write_text(options.json, document.dump(2) + "\n");
 }
 
 Status train_as(bench::Group& group, const Options& options, Console& console) {
-  const Result<bench::TrainingTimes> times = bench::train(group, options.training.plan);
+  const Result<bench::TrainingTimes> times = bench::train(group, options.training.plan, &interruption());
   if (!times) return times.error();
   const Result<std::vector<std::uint64_t>> cpu = group.gather(static_cast<std::uint64_t>(times->cpu_seconds * 1e9));
   if (!cpu) return cpu.error();
   if (group.rank() != 0) return {};
+  if (times->step_seconds.empty()) {
+    console.line("interrupted before the first step that counts was over");
+    return {};
+  }
   double cpu_seconds = 0;
   for (const std::uint64_t ns : *cpu) cpu_seconds += static_cast<double>(ns) * 1e-9;
   const std::string path = group.size() > 1 ? group.peer(1).explain() : std::string();

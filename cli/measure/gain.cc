@@ -18,6 +18,7 @@
 #include "cli/measure/local_end.h"
 #include "cli/measure/memory_option.h"
 #include "cli/measure/prometheus_file.h"
+#include "cli/measure/written.h"
 #include "cli/session.h"
 
 namespace fairlead::cli {
@@ -112,24 +113,26 @@ class Sides {
   std::vector<std::unique_ptr<bench::Link>> links_;
 };
 
-Status write_reports(const Options& options, const bench::GainReport& report) {
-  if (!options.json.empty()) {
-    if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
-      return status;
-  }
-  if (!options.html.empty()) {
-    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
-  }
-  return write_prometheus_file(options.prometheus, gain_metrics(report));
+// Each that was asked for, also where another cannot be written. False: one could not, which was told.
+bool write_reports(const Options& options, const bench::GainReport& report, Console& console) {
+  std::vector<Status> written;
+  if (!options.json.empty()) written.push_back(bench::write_text(options.json, bench::to_json(report).dump() + "\n"));
+  if (!options.html.empty()) written.push_back(bench::write_text(options.html, bench::page_of(report)));
+  written.push_back(write_prometheus_file(options.prometheus, gain_metrics(report)));
+  return all_written(written, console);
 }
 
-Status compare(Sides& sides, const Options& options, std::vector<std::string> warnings, Console& console) {
+// False: it went wrong, and was told; what was complete by then is written all the same.
+bool compare(Sides& sides, const Options& options, std::vector<std::string> warnings, Console& console) {
   bench::GainReport report;
   report.plan = options.plan;
   report.warnings = std::move(warnings);
   for (const auto& [side, facts] : {std::pair{0U, &report.baseline}, std::pair{1U, &report.candidate}}) {
     Result<bench::SideFacts> found = sides.facts(side);
-    if (!found) return found.error();
+    if (!found) {
+      console.error(found.error());
+      return false;
+    }
     *facts = *std::move(found);
     console.line(fmt::format("{}: {}", side == 0 ? "baseline" : "candidate", facts->path));
   }
@@ -139,20 +142,24 @@ Status compare(Sides& sides, const Options& options, std::vector<std::string> wa
   console.line(fmt::format("primary: {} at {}; this takes about {:.0f} s", name_of(options.plan.primary),
                            bench::format_size(options.plan.primary_size), seconds));
   heed_interruption();
-  const Result<std::vector<bench::Series>> all =
+  std::vector<bench::Series> all;
+  const Status status =
       bench::compare_transports([&](bench::Side side) { return sides.connect(side); }, plan,
                                 [&](const bench::Series& series) {
                                   console.line(fmt::format("measured {} of {}: {} quads", to_string(series.kind),
                                                            bench::format_size(series.size), series.quads.size()));
+                                  all.push_back(series);
                                 });
-  if (!all) return all.error();
-  report.interrupted = interruption() != 0;
-  report.verified = !report.interrupted && !all->empty() &&
-                    std::ranges::all_of(*all, [](const auto& series) { return series.verified; });
-  report.analysis =
-      bench::analyse(*all, bench::terms_of(report.baseline, report.candidate, options.plan), options.plan);
+  if (!status.ok()) console.error(status);
+  if (!status.ok() && all.empty()) return false;
+  report.interrupted = interruption() != 0 || !status.ok();
+  if (!status.ok()) report.error = status.to_string();
+  report.verified = !report.interrupted && !all.empty() &&
+                    std::ranges::all_of(all, [](const auto& series) { return series.verified; });
+  report.analysis = bench::analyse(all, bench::terms_of(report.baseline, report.candidate, options.plan), options.plan,
+                                   report.interrupted);
   for (const std::string& line : bench::lines_of(report)) console.line(line);
-  return write_reports(options, report);
+  return write_reports(options, report, console) && status.ok();
 }
 
 int measure(Options& options, Console& console) {
@@ -181,8 +188,7 @@ int measure(Options& options, Console& console) {
   Result<Sides> sides = Sides::connect(options);
   if (!sides)
     return sides.error().code() == Code::kInvalidArgument ? console.no_engine(sides.error()) : end(sides.error());
-  const Status status = compare(*sides, options, std::move(warnings), console);
-  if (!status.ok()) return end(status);
+  if (!compare(*sides, options, std::move(warnings), console)) return kFailure;
   sides->close();
   return exit_code_after_interruption();
 }

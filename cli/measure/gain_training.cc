@@ -78,15 +78,13 @@ std::string complete(Options& options, const Args& args) {
   return {};
 }
 
+// Each that was asked for, also where another cannot be written.
 Status write_reports(const Options& options, const bench::TrainingReport& report) {
-  if (!options.json.empty()) {
-    if (Status status = bench::write_text(options.json, bench::to_json(report).dump() + "\n"); !status.ok())
-      return status;
-  }
-  if (!options.html.empty()) {
-    if (Status status = bench::write_text(options.html, bench::page_of(report)); !status.ok()) return status;
-  }
-  return write_prometheus_file(options.prometheus, gain_metrics(report.gain));
+  Status json, html;
+  if (!options.json.empty()) json = bench::write_text(options.json, bench::to_json(report).dump() + "\n");
+  if (!options.html.empty()) html = bench::write_text(options.html, bench::page_of(report));
+  const Status prometheus = write_prometheus_file(options.prometheus, gain_metrics(report.gain));
+  return !json.ok() ? json : !html.ok() ? html : prometheus;
 }
 
 Status compare_as(bench::Group& group, const Options& options, Console& console) {
@@ -95,7 +93,6 @@ Status compare_as(bench::Group& group, const Options& options, Console& console)
   if (leads) {
     warnings = bench::busy_warnings();
     for (const std::string& warning : warnings) console.line("warning: " + warning);
-    heed_interruption();
   }
   std::size_t quads = 0;
   Result<bench::TrainingRun> run = bench::compare_training(group, options.plan, [&](const bench::TrainingQuad& quad) {
@@ -179,9 +176,8 @@ int gain_training_command(Words words) {
     console.error(ok);
     return kFailure;
   }
-  const int code = run_as_ranks(options.ranks, options.config, console,
-                                [&](bench::Group& group) { return compare_as(group, options, console); });
-  return code != kSuccess || interruption() == 0 ? code : exit_code_after_interruption();
+  return run_as_ranks(options.ranks, options.config, console,
+                      [&](bench::Group& group) { return compare_as(group, options, console); });
 }
 
 }  // namespace fairlead::cli

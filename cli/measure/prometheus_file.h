@@ -15,8 +15,7 @@ namespace fairlead::cli {
 void add_prometheus_file(Args& args, std::string* file);
 
 /// Nothing if no file was asked for. Who reads it meanwhile sees the old file or the new one, whole. A metric without
-/// samples is left out, and of samples with the same labels (a size that was asked for twice) the first stays: a reader
-/// refuses the whole file otherwise.
+/// samples is left out, and of samples with the same labels the first stays: a reader refuses the whole file otherwise.
 [[nodiscard]] Status write_prometheus_file(const std::string& file, std::vector<metrics::Metric> metrics);
 
 }  // namespace fairlead::cli

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bench/collective/local_ranks.h"
+#include "cli/measure/interruption.h"
 #include "cli/measure/launcher.h"
 
 namespace fairlead::cli {
@@ -68,6 +69,15 @@ Status work(bench::Group& group, const std::function<Status(bench::Group&)>& job
   return done.ok() ? group.leave() : done;
 }
 
+/// Ctrl-C is for all ranks of a job: launchers pass it on to each. Rank 0 says when the job ends because of it; the
+/// others go on until then, so that nobody is missed.
+int run_in(Result<bench::Group> group, Console& console, const std::function<Status(bench::Group&)>& job) {
+  if (group) heed_interruption();
+  const Status done = group ? work(*group, job) : group.error();
+  if (!done.ok()) console.error(done);
+  return done.ok() ? exit_code_after_interruption() : kFailure;
+}
+
 int run_here(const RankOptions& options, const EngineConfig& config, Console& console,
              const std::function<Status(bench::Group&)>& job) {
   const auto as_follower = [&](bench::Group& group) {
@@ -81,10 +91,7 @@ int run_here(const RankOptions& options, const EngineConfig& config, Console& co
   mine.listen = "127.0.0.1:0";
   Result<Engine> engine = Engine::create(std::move(mine));
   if (!engine) return console.no_engine(engine.error());
-  Result<bench::Group> group = bench::Group::lead(&*engine, others->others());
-  const Status done = group ? work(*group, job) : group.error();
-  if (!done.ok()) console.error(done);
-  return done.ok() ? kSuccess : kFailure;
+  return run_in(bench::Group::lead(&*engine, others->others()), console, job);
 }
 
 int run_one(const RankOptions& options, EngineConfig config, Console& console,
@@ -93,11 +100,9 @@ int run_one(const RankOptions& options, EngineConfig config, Console& console,
   config.listen = met ? listen_of(*parse_host_port(options.root), *options.rank) : options.places[*options.rank];
   Result<Engine> engine = Engine::create(std::move(config));
   if (!engine) return console.no_engine(engine.error());
-  Result<bench::Group> group = met ? bench::Group::meet(&*engine, *options.rank, options.size, options.root)
-                                   : bench::Group::join(&*engine, *options.rank, options.places);
-  const Status done = group ? work(*group, job) : group.error();
-  if (!done.ok()) console.error(done);
-  return done.ok() ? kSuccess : kFailure;
+  return run_in(met ? bench::Group::meet(&*engine, *options.rank, options.size, options.root)
+                    : bench::Group::join(&*engine, *options.rank, options.places),
+                console, job);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct RankOptions {
 void add_rank_options(Args& args, RankOptions* options);
 
 /// Runs `job` in each rank that this process stands for, and gives the exit code. It must not have begun any thread.
+/// Once the ranks have met, signals are noted (interruption.h): rank 0 is to end the job, the others follow it.
 [[nodiscard]] int run_as_ranks(const RankOptions& options, EngineConfig config, Console& console,
                                const std::function<Status(bench::Group&)>& job);
 

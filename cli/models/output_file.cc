@@ -87,6 +87,7 @@ Output::Output(Output&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
       folder_(other.folder_),
+      mode_(other.mode_),
       files_(std::move(other.files_)) {}
 
 Output::~Output() {
@@ -125,13 +126,14 @@ Result<Output> Output::create(const std::string& path, bool folder) {
     if (::mkdir(temporary.c_str(), 0777) != 0) return file_error("create", temporary, errno);
     remove_on_signals(temporary);
   }
-  return Output(std::move(target), temporary, folder);
+  const std::optional<mode_t> mode = folder ? std::nullopt : bench::mode_of(target);
+  return Output(std::move(target), temporary, folder, mode);
 }
 
 Result<const Output::File*> Output::add(std::string_view name, std::string_view prefix, std::uint64_t bytes) {
   const std::string path = folder_ ? fmt::format("{}/{}", temporary_, name) : temporary_;
-  // In a folder it is as new as that, and else private while it is not whole, if what it replaces is.
-  const mode_t mode = folder_ ? 0666 : bench::mode_of(path_);
+  // Private while it is not whole, if it replaces what may be.
+  const mode_t mode = mode_ ? S_IRUSR | S_IWUSR : 0666;
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!fd) return file_error("create", path, errno);
   remove_on_signals(path);
@@ -149,6 +151,7 @@ Result<const Output::File*> Output::add(std::string_view name, std::string_view 
 Status Output::commit() {
   // The bytes before the name: after a crash there is what was there before, or all of it.
   for (const auto& file : files_) {
+    if (mode_ && ::fchmod(file->fd.get(), *mode_) != 0) return file_error("set the mode of", file->path, errno);
     if (::fsync(file->fd.get()) != 0) return file_error("write to the disk", file->path, errno);
   }
   if (folder_) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,11 +39,12 @@ class Output {
   Status commit();
 
  private:
-  Output(std::string path, std::string temporary, bool folder)
-      : path_(std::move(path)), temporary_(std::move(temporary)), folder_(folder) {}
+  Output(std::string path, std::string temporary, bool folder, std::optional<mode_t> mode)
+      : path_(std::move(path)), temporary_(std::move(temporary)), folder_(folder), mode_(mode) {}
   std::string path_;
   std::string temporary_;  // empty: nothing to remove
   bool folder_;
+  std::optional<mode_t> mode_;  // of the file that it replaces
   std::vector<std::unique_ptr<File>> files_;
 };
 

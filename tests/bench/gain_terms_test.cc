@@ -207,7 +207,7 @@ GainReport report_of(double ratio, double control, std::size_t quads, const Side
                       .quads = quads_of(ratio, quads),
                       .control = quads_of(control, quads),
                       .verified = true};
-  report.analysis = analyse({series}, terms_of(report.baseline, report.candidate, report.plan), report.plan);
+  report.analysis = analyse({series}, terms_of(report.baseline, report.candidate, report.plan), report.plan, false);
   return report;
 }
 
@@ -263,7 +263,7 @@ TEST(Analysis, ClaimsNothingOfOneEndsProcessorTimeWhereBothShareAHost) {
   }
   const auto of_target = [&] {
     const Series series{.kind = Kind::kBandwidth, .size = 1 << 20, .quads = quads, .control = {}, .verified = true};
-    const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan_of()), plan_of());
+    const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan_of()), plan_of(), false);
     return std::ranges::find(analysis.results, Metric::kTargetCpu, &Comparison::metric)->verdict;
   };
   EXPECT_EQ(of_target(), Verdict::kInconclusive);
@@ -280,7 +280,7 @@ TEST(Analysis, ClaimsNothingOfARunThatWasInterrupted) {
                       .quads = quads_of(2, 24),
                       .control = quads_of(1, 24),
                       .verified = true};
-  const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan), plan);
+  const Analysis analysis = analyse({series}, terms_of(tcp_side(), verbs_side(), plan), plan, true);
   for (const Comparison& each : analysis.results) EXPECT_EQ(each.verdict, Verdict::kInconclusive);
   EXPECT_THAT(analysis.reason, HasSubstr("interrupted"));
 }

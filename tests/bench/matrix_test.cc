@@ -1,6 +1,8 @@
 // All pairs of ranks: who meets whom, and what is called an outlier.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <set>
 
 #include "bench/matrix/outliers.h"
@@ -120,6 +122,32 @@ TEST(MatrixOf, AllPairsAreMeasuredAndReported) {
   const std::string drawn = draw(first, find_outliers(first, 1e6));
   EXPECT_EQ(drawn.find('\x1b'), std::string::npos);
   EXPECT_EQ(report(first, plan, {}, 1.25).find("pairs")->array()->size(), 6U);
+}
+
+// It is interrupted at rank 0 in its first turn, of which the others know nothing.
+TEST(MatrixOf, OneThatWasInterruptedHasTheTurnsThatWereMade) {
+  std::atomic<int> stop = 0;
+  const std::atomic<int> not_heeded = 1;
+  Matrix first;
+  expect_ok(run_ranks(3, [&](Group& group) -> Status {
+    const MatrixPlan plan{.size = 4096, .depth = 2, .duration = 0.01, .stop = group.rank() == 0 ? &stop : &not_heeded};
+    Result<Matrix> matrix = measure_matrix(group, plan, [&](std::size_t, std::size_t) { stop = 1; });
+    EXPECT_EQ(group.patience(), std::chrono::seconds(61));
+    if (matrix && group.rank() == 0) first = *std::move(matrix);
+    return matrix.status();
+  }));
+  EXPECT_TRUE(first.interrupted);
+  EXPECT_EQ(first.turns, 1U);
+  EXPECT_EQ(first.latency_p50.measured().size(), 1U);
+  const MatrixOutliers outliers = find_outliers(first, 1.25);
+  EXPECT_TRUE(outliers.bandwidth.ranks.empty() && outliers.latency.pairs.empty());
+  const Json document = report(first, {}, outliers, 1.25);
+  EXPECT_EQ(document.find("pairs")->array()->size(), 1U);
+  EXPECT_EQ(document.find("interrupted")->boolean(), true);
+  EXPECT_TRUE(lines(first, outliers).back().starts_with("interrupted"));
+  const std::string drawn = draw(first, outliers);
+  EXPECT_EQ(drawn.find("nan"), std::string::npos);
+  EXPECT_EQ(drawn.find("inf"), std::string::npos);
 }
 
 TEST(MatrixOf, ARankThatIsNotThereAnyMoreEndsAll) {

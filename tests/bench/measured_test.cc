@@ -9,6 +9,7 @@
 #include <random>
 
 #include "bench/base/host_load.h"
+#include "bench/net/course.h"
 #include "bench/net/pace.h"
 
 namespace fairlead::bench {
@@ -76,6 +77,7 @@ TEST(Pace, EachOperationHasItsOwnTime) {
   EXPECT_EQ(pace.due(86'400'000), begin + std::chrono::hours(24));  // nothing adds up
   EXPECT_FALSE(Pace(0, begin).paced());
   EXPECT_EQ(Pace(0, begin).due(7), begin);
+  EXPECT_EQ(Pace(1000, begin, 0.25).due(1), begin + std::chrono::microseconds(1250));
 }
 
 TEST(Telling, TellsEachIntervalOnce) {
@@ -96,8 +98,70 @@ TEST(Telling, TellsEachIntervalOnce) {
   telling.look(70, now + milliseconds(3600));  // two are over; one report for both
   telling.look(71, now + milliseconds(3700));
   EXPECT_THAT(told, ElementsAre(30, 40));
+  telling.rest(75, now + milliseconds(3800));
+  telling.rest(75, now + milliseconds(3900));
+  EXPECT_THAT(told, ElementsAre(30, 40, 5));
   Plan silent;
   Telling(silent).look(1, now + std::chrono::hours(1));
+  Telling(silent).rest(1, now + std::chrono::hours(1));
+}
+
+TEST(Course, TheFirstThatEndsWhenTimeIsOverIsTheLastThatCounts) {
+  std::uint64_t told = 0;
+  Plan plan;
+  plan.interval = 1;
+  plan.tell = [&](const Interval& interval) { told += interval.operations; };
+  Course course = Course::timed(plan, 3600, 0);
+  const auto before = course.begin() + std::chrono::seconds(1), after = course.end() + std::chrono::seconds(1);
+  EXPECT_FALSE(course.is_over(16, before));
+  course.ended(1, before);
+  EXPECT_TRUE(course.counts());
+  EXPECT_TRUE(course.is_over(17, after));
+  course.ended(2, after);
+  EXPECT_FALSE(course.counts());
+  for (std::uint64_t late = 3; late <= 17; ++late) course.ended(late, after);
+  course.close();
+  EXPECT_EQ(course.counted(), 2U);
+  EXPECT_EQ(course.late(), 15U);
+  EXPECT_EQ(told, 2U);
+}
+
+TEST(Course, OfOperationsEndsWithTheLastOfThem) {
+  const Plan plan;
+  Course course = Course::timed(plan, 0, 3);
+  const auto much_later = course.begin() + std::chrono::hours(1);
+  course.ended(2, much_later);
+  EXPECT_FALSE(course.is_over(2, much_later));
+  EXPECT_TRUE(course.counts());
+  course.ended(3, much_later);
+  EXPECT_EQ(course.counted(), 3U);
+  EXPECT_EQ(course.late(), 0U);
+}
+
+TEST(Course, FewAreInFlightWhereNothingCounts) {
+  const Plan plan;
+  EXPECT_EQ(Course::timed(plan, 1, 0).in_flight(0, 16), 16U);
+  Course warm = Course::warm_up(plan, 3600, 100);
+  EXPECT_EQ(warm.in_flight(0, 16), 1U);
+  EXPECT_EQ(warm.in_flight(3, 16), 4U);
+  EXPECT_EQ(warm.in_flight(50, 16), 16U);
+  EXPECT_FALSE(warm.is_over(99, warm.begin()));
+  EXPECT_TRUE(warm.is_over(100, warm.begin()));
+  warm.ended(100, warm.begin());
+  EXPECT_FALSE(warm.counts());
+  EXPECT_EQ(warm.counted(), 0U);
+}
+
+// What the processors did for those that came too late is not the others'.
+TEST(SampleOf, AShareCounts) {
+  Sample one, other;
+  one.iterations = 3;
+  one.late = 1;
+  EXPECT_EQ(one.counted_share(), 0.75);
+  EXPECT_EQ(other.counted_share(), 1);
+  other.late = 4;
+  one.merge(other);
+  EXPECT_EQ(one.counted_share(), 0.375);
 }
 
 class Machine : public testing::Test {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -13,21 +14,24 @@
 
 namespace fairlead::bench {
 
-inline EngineConfig config_of_rank(Progress progress = Progress::kApplication) {
+inline EngineConfig config_of_rank(Progress progress = Progress::kApplication,
+                                   std::chrono::milliseconds peer_timeout = EngineConfig().peer_timeout) {
   EngineConfig config;
   config.listen = "127.0.0.1:0";
   config.transport = "tcp";
   config.progress = progress;
+  config.peer_timeout = peer_timeout;
   return config;
 }
 
 /// Runs `job` as each of the ranks; what each returned.
 inline std::vector<Status> run_ranks(std::size_t ranks, const std::function<Status(Group&)>& job,
-                                     Progress progress = Progress::kApplication) {
+                                     Progress progress = Progress::kApplication,
+                                     std::chrono::milliseconds peer_timeout = EngineConfig().peer_timeout) {
   std::vector<Engine> engines;
   std::vector<std::string> addresses;
   for (std::size_t i = 0; i < ranks; ++i) {
-    Result<Engine> engine = Engine::create(config_of_rank(progress));
+    Result<Engine> engine = Engine::create(config_of_rank(progress, peer_timeout));
     if (!engine) return {engine.error()};
     addresses.push_back(engine->listen_address());
     engines.push_back(*std::move(engine));

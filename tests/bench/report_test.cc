@@ -211,6 +211,16 @@ TEST(Report, WhatWasInterruptedIsMarked) {
   const Json::Array& results = *document.find("results")->array();
   EXPECT_EQ(results[0].find("interrupted")->boolean(), true);
   EXPECT_EQ(results[1].find("interrupted")->boolean(), false);
+  EXPECT_EQ(document.find("interrupted")->boolean(), false);
+  EXPECT_EQ(document.find("error")->type_name(), "null");
+  sample.verified = true;  // it lacks a repeat
+  EXPECT_THAT(table_line(sample), testing::EndsWith("  interrupted"));
+  Setting setting;
+  setting.interrupted = true;
+  setting.error = "size 8: lost the target";
+  const Json failed = report({}, {}, setting, {});
+  EXPECT_EQ(failed.find("interrupted")->boolean(), true);
+  EXPECT_EQ(*failed.find("error")->string(), setting.error);
 }
 
 TEST(WriteText, ReplacesFilesWritesToDevicesAndNamesWhatItCannot) {

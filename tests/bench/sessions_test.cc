@@ -1,12 +1,16 @@
 // Where loads of several threads meet, and what is made of the figures of several.
+#include "bench/net/sessions.h"
+
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
 #include "bench/net/measured.h"
 #include "bench/net/together.h"
+#include "tests/no_threads.h"
 
 namespace fairlead::bench {
 namespace {
@@ -34,7 +38,7 @@ TEST(Together, NobodyBeginsBeforeAllHaveComeNorGoesOnBeforeAllHaveEnded) {
         together.begin();
         if (began != kLoads) ++too_early;
         ++ended;
-        together.end();
+        together.end(std::chrono::steady_clock::now());
         if (ended != kLoads) ++too_early;
       });
     }
@@ -53,16 +57,24 @@ TEST(Together, WhoLeavesIsNotWaitedFor) {
         threads.emplace_back([&] {
           together.warm();
           together.begin();
-          together.end();
+          together.end(std::chrono::steady_clock::now());
         });
       }
       if (meetings > 0) together.warm();
       if (meetings > 1) together.begin();
-      if (meetings > 2) together.end();
+      if (meetings > 2) together.end(std::chrono::steady_clock::now());
       together.leave();
     }
     EXPECT_TRUE(together.failed()) << meetings;
   }
+}
+
+TEST(Together, TheClockEndsWithTheLastThatCounts) {
+  Together together(1);
+  together.warm();
+  together.begin();
+  together.end(std::chrono::steady_clock::now() + std::chrono::hours(1));
+  EXPECT_GE(together.seconds(), 3600);
 }
 
 TEST(Together, AllMayLeave) {
@@ -88,6 +100,15 @@ TEST(Shares, OfRepeatsAreOfAllTheirTime) {
   second.add_part({.name = "to b", .iterations = 1, .seconds = 4});
   first.merge(second);
   EXPECT_THAT(first.parts, ElementsAre(is_share("to a", 8, 6), is_share("to b", 1, 4)));
+}
+
+TEST(Sessions, WhoseThreadsCannotBeBegunAreNotWaitedFor) {
+  const MeasuredSession sessions[] = {{.link = nullptr, .op = Op::kWrite}, {.link = nullptr, .op = Op::kWrite}};
+  const test::NoThreads none;
+  const Result<Sample> sample = measure(sessions, {}, 8);
+  ASSERT_FALSE(sample);
+  EXPECT_EQ(sample.error().code(), Code::kResourceExhausted);
+  EXPECT_THAT(sample.error().message(), testing::StartsWith("no thread for session 1 of 2 ("));
 }
 
 }  // namespace

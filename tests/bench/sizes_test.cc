@@ -1,5 +1,6 @@
 #include "bench/base/sizes.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace fairlead::bench {
@@ -42,8 +43,11 @@ TEST(ParseSizeList, Refuses) {
     EXPECT_FALSE(parse_size_list(text, kMax)) << text;
   }
   std::string many = "8";
-  for (int i = 0; i < 64; ++i) many += ",8";
-  EXPECT_FALSE(parse_size_list(many, kMax));
+  for (int i = 0; i < 64; ++i) many += fmt::format(",{}", 9 + i);
+  EXPECT_THAT(parse_size_list(many, kMax).error().message(), HasSubstr("more than 64 sizes"));
+  for (const char* text : {"4K,8,4096", "8..64,16"}) {
+    EXPECT_THAT(parse_size_list(text, kMax).error().message(), HasSubstr("is given twice")) << text;
+  }
 }
 
 TEST(FormatSize, IsReadBack) {

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "bench/training/models.h"
 #include "bench/training/predict.h"
@@ -94,6 +97,49 @@ TEST(TrainingStep, WhatIsNotTheSumIsFoundOutHoweverManySum) {
       memory.summed[2000] ^= std::byte{1};
       EXPECT_EQ(trainer->check().code(), Code::kDataLoss) << ranks;
       return group.barrier();
+    }));
+  }
+}
+
+// Nobody polls the engine of a rank that computes but the rank itself, and the others wait for as long as that takes.
+TEST(TrainingStep, WhoComputesForLongIsNotTakenForDead) {
+  TrainingPlan plan;
+  plan.model.layers.push_back({"", {1000}, 1});
+  plan.step.compute_seconds = 6;
+  plan.warm_up = 0;
+  plan.steps = 1;
+  const auto job = [&](Group& group) -> Status {
+    const Result<TrainingTimes> times = train(group, plan);
+    EXPECT_EQ(group.patience(), std::chrono::seconds(66));
+    return times.status();
+  };
+  expect_ok(run_ranks(2, job, Progress::kApplication, std::chrono::seconds(2)));
+}
+
+TEST(TrainingStep, TheFirstRankSaysWhenItIsOver) {
+  TrainingPlan plan;
+  plan.model.layers.push_back({"", {1000}, 1});
+  plan.step.compute_seconds = 0;
+  plan.steps = 1'000'000;
+  for (const int stopped : {0, 1}) {  // in a while, and before the first step
+    std::atomic<int> stop = stopped;
+    const std::atomic<int> go_on = 0, not_heeded = 1;
+    expect_ok(run_ranks(3, [&](Group& group) -> Status {
+      const bool first = group.rank() == 0;
+      std::jthread interrupts;
+      if (first)
+        interrupts = std::jthread([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          stop = 1;
+        });
+      const Result<TrainingTimes> times = train(group, plan, first ? &stop : group.rank() == 1 ? &not_heeded : &go_on);
+      if (!times) return times.error();
+      EXPECT_TRUE(times->interrupted);
+      EXPECT_LT(times->step_seconds.size(), plan.steps);
+      if (stopped != 0) {
+        EXPECT_TRUE(times->step_seconds.empty());
+      }
+      return {};
     }));
   }
 }

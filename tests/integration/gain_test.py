@@ -178,6 +178,22 @@ class Gain(Case):
         self.assertEqual(client.wait(), 1, client.output)
         self.assertRegex(client.output, "error: .*lost the target|error: .*the path changed|error: ")
 
+    def test_what_was_complete_outlives_a_failure(self):
+        report, page = self.path("gain.json"), self.path("gain.html")
+        server = self.start("gain", "--server", "127.0.0.1:0")
+        server.wait_for("^listening on ")
+        client = self.start("gain", server.lines[0].split()[-1], "--candidate", "tcp", "--sizes", "4K,64K", "--kind", "bw", "--quads", "40",
+                            "--block", "0.02", "--json", report, "--html", page)
+        client.wait_for("^measured bw of 4K: 40 quads", 4 * PATIENCE)
+        server.kill()
+        self.assertEqual(client.wait(), 1, client.output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "gain"), [])
+        self.assertEqual((document["interrupted"], document["verified"], document["verdict"]), (True, False, "inconclusive"))
+        self.assertRegex(document["error"], "bw of 64K: ")
+        self.assertEqual({result["size_bytes"] for result in document["results"]}, {4096})
+        self.check_page(document, pathlib.Path(page).read_text(encoding="utf-8"))
+
     def test_not_a_server_of_ours(self):
         server = self.serve()
         self.assert_fails(self.run_to_end("gain", server.listen, "--candidate", "tcp"), 1,
@@ -191,6 +207,7 @@ class Gain(Case):
                 (["--local", "--once"], "--once is for --server"),
                 (["--local", "--transport", "tcp"], "say --baseline and --candidate"),
                 (["--local", "--sizes", "4K", "--primary-size", "8K"], "--primary-size 8K is none of --sizes"),
+                (["--local", "--sizes", "4K,64K,4096"], "size 4K is given twice"),
                 (["--local", "--kind", "lat"], "--primary bandwidth is not measured with --kind lat"),
                 (["--local", "--quads", "5000"], "this would take .* s, and at most 300 are sensible"),
                 (["--local", "--op", "send", "--sizes", "1G"], "a message has at most"),
@@ -250,6 +267,23 @@ class Gain(Case):
         self.assertEqual(ranks[0].wait(), 1, ranks[0].output)
         # In a round, or between two of them, while the next one's ranks gather.
         self.assertRegex(ranks[0].output, "gain: error: .*(rank 1: |of 2 ranks these did not come in time: 1)")
+
+    def test_training_stopped_at_all_ranks(self):
+        """As mpirun and srun do it: each rank gets the signal."""
+        report = self.path("training.json")
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            places = f"127.0.0.1:{one.getsockname()[1]},127.0.0.1:{other.getsockname()[1]}"
+        words = ["gain", "--training", "resnet50", "--scale", "0.001", "--ranks", places, "--candidate", "tcp", "--quads", "9999"]
+        ranks = [self.start(*words, "--rank", str(rank), *(["--json", report] if rank == 0 else [])) for rank in range(2)]
+        ranks[0].wait_for("^quad 2 of 9999", 4 * PATIENCE)
+        for rank in reversed(ranks):
+            os.kill(rank.process.pid, signal.SIGINT)
+        self.assertEqual([rank.wait() for rank in ranks], [130, 130], [rank.output for rank in ranks])
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "gain_training"), [])
+        self.assertTrue(document["interrupted"])
 
     def test_training_stopped(self):
         report = self.path("training.json")

@@ -8,9 +8,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 import xml.dom.minidom
 
 from harness import PATIENCE, PROGRAM, SLOW, Case, main
@@ -156,6 +158,22 @@ class Matrix(Case):
             code, output = self.run_to_end("bench", "matrix", "--local", str(ranks), *TCP, *QUICK, "--json", report)
             self.assertEqual(code, 0, output)
             self.check(json.loads(pathlib.Path(report).read_text()), ranks)
+
+    def test_ctrl_c_leaves_the_turns_that_were_made(self):
+        run(*"ip link set lo up".split())
+        report, drawing = self.path("matrix.json"), self.path("matrix.svg")
+        client = self.start("bench", "matrix", "--local", "3", *TCP, "--size", "64K", "--duration", "2", "--json", report, "--svg", drawing)
+        client.wait_for("^3 ranks have met")
+        time.sleep(2)  # a turn takes more than four
+        os.kill(client.process.pid, signal.SIGINT)
+        self.assertEqual(client.wait(), 130, client.output)
+        document = json.loads(pathlib.Path(report).read_text())
+        self.assertEqual(violations(document, "matrix"), [])
+        self.assertTrue(document["interrupted"])
+        self.assertEqual(len(document["pairs"]), document["turns"])
+        self.assertEqual((document["slow_ranks"], document["slow_pairs"]), ([], []))
+        self.assertLess(document["turns"], 6)
+        xml.dom.minidom.parse(drawing)
 
     def start_ranks(self, environments, *flags):
         return [self.start("bench", "matrix", *TCP, *QUICK, *flags, env=each) for each in environments]

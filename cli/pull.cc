@@ -111,6 +111,8 @@ struct Outcome {
   MoveFigures figures;
   std::size_t files = 0, tensors = 0, verified = 0;
   double server_cpu = 0, total_seconds = 0;
+
+  [[nodiscard]] std::size_t unchecked() const noexcept { return tensors - verified; }
 };
 
 // Names the first tensor whose bytes are not what the server checked. Those without a checksum are not counted.
@@ -141,6 +143,7 @@ Status report(const Options& options, const Session& session, const Outcome& out
                    {"tensors", std::uint64_t{outcome.tensors}},
                    {"bytes", figures.bytes},
                    {"verified", std::uint64_t{outcome.verified}},
+                   {"unchecked", std::uint64_t{outcome.unchecked()}},
                    {"checksum", options.checksum},
                    {"seconds", figures.seconds},
                    {"total_seconds", outcome.total_seconds},
@@ -149,6 +152,17 @@ Status report(const Options& options, const Session& session, const Outcome& out
                     Json::Object{{"initiator", per_gb(figures.cpu_seconds)}, {"target", per_gb(outcome.server_cpu)}}}};
   session.describe(out);
   return bench::write_text(options.json, Json(std::move(out)).dump(2) + "\n");
+}
+
+void summarize(Console& console, const Options& options, const Outcome& outcome) {
+  const MoveFigures& figures = outcome.figures;
+  const auto bytes = static_cast<double>(figures.bytes);
+  const bool checked = outcome.unchecked() == 0;
+  console.line(fmt::format("{}: {} of {} tensors {}, {} in {:.3f} s, {}/s; {:.3f} s in all", options.file,
+                           checked ? outcome.verified : outcome.unchecked(), outcome.tensors,
+                           checked ? "verified" : "received without checksums", bench::format_bytes(bytes),
+                           figures.seconds, bench::format_bytes(figures.seconds > 0 ? bytes / figures.seconds : 0),
+                           outcome.total_seconds));
 }
 
 Status pull(Session& session, const Options& options, Console& console) {
@@ -187,11 +201,7 @@ Status pull(Session& session, const Options& options, Console& console) {
   }
   if (Status status = output->commit(); !status.ok()) return status;
   outcome.total_seconds = watch.seconds();
-  const auto bytes = static_cast<double>(figures->bytes);
-  console.line(fmt::format("{}: {} of {} tensors verified, {} in {:.3f} s, {}/s; {:.3f} s in all", options.file,
-                           outcome.verified, outcome.tensors, bench::format_bytes(bytes), figures->seconds,
-                           bench::format_bytes(figures->seconds > 0 ? bytes / figures->seconds : 0),
-                           outcome.total_seconds));
+  summarize(console, options, outcome);
   return report(options, session, outcome);
 }
 

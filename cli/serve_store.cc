@@ -31,9 +31,9 @@ std::vector<std::string> choose(const std::vector<ModelDisk::File>& files, std::
   return why_not;
 }
 
-/// False: it was told to stop.
+/// Adds what was loaded to `bytes`. False: it was told to stop.
 bool load(const ModelDisk::File& file, ModelDisk& disk, ModelStore& store, ServeCounters& counters, Console& console,
-          const std::function<bool()>& stop) {
+          const std::function<bool()>& stop, std::uint64_t& bytes) {
   Result<std::shared_ptr<Model>> model = ModelDisk::read(file, store.engine(), stop);
   if (!model && model.error().code() == Code::kCancelled) return false;
   if (!model && model.error().code() == Code::kDataLoss) {
@@ -50,6 +50,7 @@ bool load(const ModelDisk::File& file, ModelDisk& disk, ModelStore& store, Serve
     return true;
   }
   ++counters.store_models_loaded;
+  bytes += file.bytes;
   for (const auto& each : *dropped) {
     console.warning(
         fmt::format("model {} stays on the disk and is not served: it made room for {}", each->name, called(file)));
@@ -74,10 +75,9 @@ Status load_models(ModelDisk& disk, ModelStore& store, ServeCounters& counters, 
     }
     front.starting(fmt::format("loading model {} of {}: {}", i + 1, files->size(), called(file)),
                    std::chrono::minutes(10));
-    if (stop() || !load(file, disk, store, counters, console, stop)) {
+    if (stop() || !load(file, disk, store, counters, console, stop, bytes)) {
       return {Code::kCancelled, fmt::format("{} of {} models loaded", store.count(), files->size())};
     }
-    bytes += file.bytes;
   }
   if (!files->empty()) {
     console.line(fmt::format("{} models of {} loaded and verified in {:.1f} s", store.count(),

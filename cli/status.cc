@@ -96,8 +96,8 @@ int status_command(Words words) {
       "status",
       "Shows what a server does: its transports, paths and rates, who its clients are and how far each is, its models, "
       "and a GPU server's tenants. On a terminal it refreshes until Ctrl-C; else it says it once. What a transport "
-      "carries is "
-      "what the server's end sees of it: over verbs not what peers write and read without a word.",
+      "carries is what the server's end sees of it: over verbs not what peers write and read without a word, over shm "
+      "not what they read.",
       "Examples:\n  fairlead status gpu7:9100          the --metrics address of `fairlead serve`\n"
       "  fairlead status gpu7:9100 --json - --interval 10");
   args.positional("HOST:PORT", "Where the server has its metrics", set_host_port(&options.server, true));

@@ -46,14 +46,20 @@ std::string transports(const ServerReading& server) {
   std::string text = fmt::format("\n{:<20} {:>4} {:>6} {:>6} {:>12} {:>12} {:>12} {:>10} {:>10}\n", "transport", "lane",
                                  "paths", "lost", "in/s", "out/s", "requests/s", "in flight", "sent again");
   for (const TransportReading& each : server.transports) {
-    text += fmt::format("{:<20} {:>4} {:>6} {:>6} {:>12} {:>12} {:>12.0f} {:>10} {:>10}\n", shown(each.transport, 20),
-                        each.lane, each.paths, each.paths_lost, format_bytes(each.received), format_bytes(each.sent),
-                        each.posted, each.in_flight, each.retransmissions);
+    text +=
+        fmt::format("{:<20} {:>4} {:>6} {:>6} {:>12} {:>12} {:>12.0f} {:>10} {:>10}\n", shown(each.transport, 20),
+                    each.lane, each.paths, each.paths_lost, format_bytes(each.received), format_bytes(each.sent),
+                    each.posted, each.in_flight, each.retransmissions ? fmt::to_string(*each.retransmissions) : "-");
   }
-  const auto unseen = [](const TransportReading& each) { return each.transport.starts_with("verbs"); };
-  if (std::ranges::any_of(server.transports, unseen)) {
+  const auto in_use = [&](std::string_view kind) {
+    return std::ranges::any_of(server.transports, [&](const TransportReading& each) {
+      return each.transport.starts_with(kind) && each.paths != 0;
+    });
+  };
+  if (in_use("verbs")) {
     text += "over verbs in/s and out/s have no part of what peers write and read without a word: the device moves it\n";
   }
+  if (in_use("shm")) text += "over shm out/s has no part of what peers read: they copy it themselves\n";
   return text;
 }
 
@@ -173,7 +179,7 @@ Json status_document(const std::string& where, const ServerReading& server, cons
                                       {"paths", each.paths},
                                       {"paths_lost", each.paths_lost},
                                       {"requests_in_flight", each.in_flight},
-                                      {"retransmissions", each.retransmissions},
+                                      {"retransmissions", each.retransmissions ? Json(*each.retransmissions) : Json()},
                                       {"bytes_sent", each.bytes_sent},
                                       {"bytes_received", each.bytes_received},
                                       {"bytes_sent_per_second", each.sent},

@@ -31,14 +31,24 @@ Finding huge_pages(const Subject& subject) {
   return advice(all == 0 ? "none are reserved" : seen + ", all are in use", {"sysctl -w vm.nr_hugepages=1024"});
 }
 
+/// Of "always [madvise] never" the word in brackets; empty: there is none.
+std::string chosen_word(const Subject& subject, std::string_view file) {
+  const std::string words = subject.files.line(file).value_or("");
+  const std::size_t open = words.find('['), close = words.find(']');
+  if (open == words.npos || close == words.npos || close < open) return "";
+  return words.substr(open + 1, close - open - 1);
+}
+
 Finding transparent_huge_pages(const Subject& subject) {
   constexpr std::string_view kFile = "/sys/kernel/mm/transparent_hugepage/enabled";
-  const std::string modes = subject.files.line(kFile).value_or("");  // "always [madvise] never"
-  const std::size_t open = modes.find('['), close = modes.find(']');
-  if (open == modes.npos || close == modes.npos || close < open) return not_here("this kernel has none");
-  const std::string mode = modes.substr(open + 1, close - open - 1);
-  if (mode != "never") return fine(mode);
-  return advice(mode, {fmt::format("echo madvise > {}", kFile)});
+  constexpr std::string_view kShared = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  const std::string mode = chosen_word(subject, kFile), shared = chosen_word(subject, kShared);
+  if (mode.empty()) return not_here("this kernel has none");
+  std::vector<std::string> commands;
+  if (mode == "never") commands.push_back(fmt::format("echo madvise > {}", kFile));
+  if (shared == "never" || shared == "deny") commands.push_back(fmt::format("echo advise > {}", kShared));
+  const std::string seen = shared.empty() ? mode : fmt::format("{}, and {} for shared memory", mode, shared);
+  return commands.empty() ? fine(seen) : advice(seen, commands);
 }
 
 Finding memlock(const Subject& subject) {
@@ -135,8 +145,9 @@ constexpr Check kChecks[] = {
     {"huge-pages", "`/sys/kernel/mm/hugepages`",
      "Pages of 2 MiB or 1 GiB make registration and address translation, the CPU's and the NIC's, cheaper.",
      huge_pages},
-    {"transparent-huge-pages", "`/sys/kernel/mm/transparent_hugepage/enabled`",
-     "Where no huge pages are reserved, pool memory asks the kernel for these.", transparent_huge_pages},
+    {"transparent-huge-pages", "`enabled` and `shmem_enabled` in `/sys/kernel/mm/transparent_hugepage`",
+     "Where no huge pages are reserved, the pool asks the kernel for these; where shm is used it is shared memory.",
+     transparent_huge_pages},
     {"memlock", "`RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`",
      "RDMA hardware pins what is registered, and the kernel refuses to pin more than this limit.", memlock},
     {"cgroup-memory", "`memory.max` or `memory.limit_in_bytes` of this process's control groups",

@@ -1,6 +1,8 @@
 #include "metrics/engine_metrics.h"
 
 #include <algorithm>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "base/version/build_info.h"
@@ -105,6 +107,28 @@ std::vector<Metric> pool_metrics(const PoolStats& pool) {
   return all;
 }
 
+// What there is from the beginning, at 0, so that a rate sees the first of it. A peer may name others: those that there
+// were are added.
+constexpr Code kPathCauses[] = {Code::kOk,      Code::kProtectionError, Code::kUnavailable, Code::kDeadlineExceeded,
+                                Code::kAborted, Code::kDataLoss,        Code::kInternal};
+constexpr Code kRefusalCauses[] = {Code::kInvalidArgument,   Code::kNotFound,       Code::kPermissionDenied,
+                                   Code::kResourceExhausted, Code::kPeerDied,       Code::kCancelled,
+                                   Code::kDataLoss,          Code::kVersionMismatch};
+
+void add_causes(Metric& metric, const CodeCounts& counts, std::span<const Code> known,
+                const std::vector<std::pair<std::string, std::string>>& labels = {}) {
+  for (std::size_t i = 0; i < kCodes; ++i) {
+    const auto code = static_cast<Code>(i);
+    const std::uint64_t count = counts.get(code);
+    if (count == 0 && std::ranges::find(known, code) == known.end()) continue;
+    std::string cause(code == Code::kOk ? "ended" : to_string(code));
+    std::ranges::replace(cause, ' ', '_');
+    Sample sample{static_cast<double>(count), {{"cause", std::move(cause)}}};
+    sample.labels.insert(sample.labels.end(), labels.begin(), labels.end());
+    metric.samples.push_back(std::move(sample));
+  }
+}
+
 }  // namespace
 
 std::vector<Metric> engine_metrics(const EngineStats& stats) {
@@ -143,8 +167,8 @@ std::vector<Metric> engine_metrics(const EngineStats& stats) {
       one("fairlead_sessions_failed_total",
           "Peers that connected to us and said hello, but whose session never became ready.", Kind::kCounter,
           stats.peers_failed),
-      one("fairlead_handshakes_refused_total", "Connections that did not become sessions.", Kind::kCounter,
-          stats.handshakes_refused),
+      one("fairlead_handshakes_refused_total", "Connections to this engine that did not become sessions.",
+          Kind::kCounter, stats.handshakes_refused),
       one("fairlead_sleeps_total", "Times that the engine had nothing to do and went to sleep.", Kind::kCounter,
           stats.sleeps),
       one("fairlead_transfers_under_way", "Transfers that this engine posted and that have not ended.", Kind::kGauge,
@@ -217,28 +241,17 @@ std::vector<Metric> reason_metrics(const Tally& tally) {
                  "Paths that took the place of one that had died, by cause, over the same or another transport.",
                  Kind::kCounter,
                  {}};
-  Metric refused{
-      "fairlead_refused_handshakes_total", "Connections that did not become sessions, by cause.", Kind::kCounter, {}};
-  const auto add = [](Metric& metric, std::uint64_t value, std::vector<std::pair<std::string, std::string>> labels) {
-    metric.samples.push_back({static_cast<double>(value), std::move(labels)});
-  };
-  for (std::size_t i = 0; i < kCodes; ++i) {
-    const auto code = static_cast<Code>(i);
-    std::string cause(code == Code::kOk ? "ended" : to_string(code));
-    std::ranges::replace(cause, ' ', '_');
-    // Which causes there can be is not known here: those that there were.
-    if (const auto count = tally.path_deaths.get(code)) add(deaths, count, {{"cause", cause}});
-    if (const auto count = tally.recoveries.get(code)) add(changes, count, {{"cause", cause}, {"over", "same"}});
-    if (const auto count = tally.failovers.get(code)) add(changes, count, {{"cause", cause}, {"over", "another"}});
-    if (const auto count = tally.handshakes_refused.get(code)) add(refused, count, {{"cause", cause}});
-  }
-  std::vector<Metric> all{one("fairlead_credit_waits_total",
-                              "Times that messages began to wait until the peer takes some.", Kind::kCounter,
-                              tally.credit_waits.load(std::memory_order_relaxed))};
-  for (Metric* each : {&deaths, &changes, &refused}) {
-    if (!each->samples.empty()) all.push_back(std::move(*each));
-  }
-  return all;
+  Metric refused{"fairlead_refused_handshakes_total",
+                 "Connections to any engine of the process that did not become sessions, by cause.",
+                 Kind::kCounter,
+                 {}};
+  add_causes(deaths, tally.path_deaths, kPathCauses);
+  add_causes(changes, tally.recoveries, kPathCauses, {{"over", "same"}});
+  add_causes(changes, tally.failovers, kPathCauses, {{"over", "another"}});
+  add_causes(refused, tally.handshakes_refused, kRefusalCauses);
+  return {one("fairlead_credit_waits_total", "Times that messages began to wait until the peer takes some.",
+              Kind::kCounter, tally.credit_waits.load(std::memory_order_relaxed)),
+          std::move(deaths), std::move(changes), std::move(refused)};
 }
 
 Metric session_metric(const std::vector<SessionCount>& counts) {
@@ -247,8 +260,14 @@ Metric session_metric(const std::vector<SessionCount>& counts) {
                 "recovering).",
                 Kind::kGauge,
                 {}};
+  std::map<std::pair<std::string, std::string>, std::uint64_t> all;
   for (const SessionCount& each : counts) {
-    metric.samples.push_back({static_cast<double>(each.count), {{"transport", each.transport}, {"state", each.state}}});
+    all[{each.transport, each.state}] += each.count;
+    if (each.transport.empty()) continue;  // no path yet: it can only be connecting
+    for (const char* const state : {"connecting", "ready", "recovering"}) all.try_emplace({each.transport, state});
+  }
+  for (const auto& [labels, count] : all) {
+    metric.samples.push_back({static_cast<double>(count), {{"transport", labels.first}, {"state", labels.second}}});
   }
   return metric;
 }

@@ -19,7 +19,7 @@ namespace fairlead::metrics {
 /// What the process counts by reason (base/tally.h).
 [[nodiscard]] std::vector<Metric> reason_metrics(const Tally& tally);
 
-/// Sessions that are there now, of a transport and in a state.
+/// Sessions that are there now, of a transport and in a state. A transport that is named has all states, the others 0.
 struct SessionCount {
   std::string transport, state;
   std::uint64_t count = 0;

@@ -16,8 +16,10 @@
 namespace fairlead::metrics {
 namespace {
 
-std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers) {
+/// Of the transports that are open also where there are none.
+std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers, const EngineStats& stats) {
   std::map<std::pair<std::string, std::string>, std::uint64_t> counts;
+  for (const TransportStats& each : stats.transports) counts[{each.transport, "ready"}] = 0;
   for (const Peer& peer : peers) {
     const PeerState state = peer.state();
     if (state == PeerState::kClosed) continue;
@@ -31,9 +33,11 @@ std::vector<SessionCount> count_sessions(const std::vector<Peer>& peers) {
 }  // namespace
 
 std::vector<Metric> metrics_of(const Engine& engine) {
-  std::vector<Metric> all = engine_metrics(engine.stats());
+  const EngineStats stats = engine.stats();
+  std::vector<Metric> all = engine_metrics(stats);
   const auto add = [&all](std::vector<Metric> more) { std::ranges::move(more, std::back_inserter(all)); };
-  if (const auto sessions = count_sessions(engine.peers()); !sessions.empty()) all.push_back(session_metric(sessions));
+  const std::vector<SessionCount> sessions = count_sessions(engine.peers(), stats);
+  if (!sessions.empty()) all.push_back(session_metric(sessions));
   add(reason_metrics(tally()));
   add(placement_metrics(engine.placement()));
   add(process_metrics());

@@ -79,6 +79,7 @@ struct Connection {
       if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       if (got == 0) return false;
       request.append(buffer, static_cast<std::size_t>(got));
+      if (request.find('\0') != std::string::npos) return false;  // no HTTP: an engine that was given the wrong port
       if (request.find("\r\n\r\n") != std::string::npos) {
         reply = answer_to(std::string_view(request).substr(0, request.find("\r\n")), content);
       } else if (request.size() > kMaxRequest) {

@@ -44,7 +44,8 @@ Status bind_error(const TcpConfig& config, int error) {
   const std::uint16_t port = config.port;
   switch (error) {
     case EADDRINUSE:
-      return {Code::kAlreadyExists, fmt::format("tcp port {} is in use; choose another tcp.port, or 0 for any", port)};
+      return {Code::kAlreadyExists,
+              fmt::format("tcp port {} is in use; choose another tcp.port (--tcp-port), or 0 for any", port)};
     case EACCES:
       return {Code::kPermissionDenied,
               fmt::format("tcp port {} needs privileges; choose one from 1024 on, or 0 for any", port)};

@@ -168,6 +168,13 @@ Result<PushMessage> take_type(std::string_view type, Fields& in) {
   }
 }
 
+/// Whether it is what the ends of command channels say first (MessageHeader in datapath/command/wire.h: hello, welcome
+/// or refused, and no flags).
+bool is_of_commands(std::span<const std::byte> bytes) noexcept {
+  constexpr std::size_t kHeader = 16;
+  return bytes.size() >= kHeader && bytes[0] >= std::byte{1} && bytes[0] <= std::byte{3} && bytes[1] == std::byte{0};
+}
+
 }  // namespace
 
 std::string_view type_name(const PushMessage& message) noexcept { return kTypes[message.index()]; }
@@ -183,6 +190,12 @@ std::vector<std::byte> encode(const PushMessage& message) {
 Result<PushMessage> decode(std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxPushMessage) {
     return Status(Code::kDataLoss, fmt::format("message of {} bytes; the limit is {}", bytes.size(), kMaxPushMessage));
+  }
+  if (is_of_commands(bytes)) {
+    return Status(
+        Code::kDataLoss,
+        "the other end does not speak the push protocol but that of commands: `fairlead push` and `pull` need "
+        "a `fairlead serve` without --gpu");
   }
   Result<Json> json = Json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!json) return Status(Code::kDataLoss, "message is " + json.error().message());

@@ -15,10 +15,12 @@ std::string text(const Json& object, std::string_view name) {
   return found != nullptr && found->string() != nullptr ? *found->string() : "";
 }
 
-std::uint64_t count(const Json& object, std::string_view name) {
+std::optional<std::uint64_t> known_count(const Json& object, std::string_view name) {
   const Json* const found = object.find(name);
-  return found == nullptr ? 0 : found->uint().value_or(0);
+  return found == nullptr ? std::nullopt : found->uint();
 }
+
+std::uint64_t count(const Json& object, std::string_view name) { return known_count(object, name).value_or(0); }
 
 template <typename Read>
 void each(const Json& object, std::string_view name, Read read) {
@@ -58,7 +60,7 @@ Result<ServerReading> read_server(std::string_view page) {
     read.paths = count(one, "paths");
     read.paths_lost = count(one, "paths_lost");
     read.in_flight = count(one, "requests_in_flight");
-    read.retransmissions = count(one, "retransmissions");
+    read.retransmissions = known_count(one, "retransmissions");
     read.bytes_sent = count(one, "bytes_sent");
     read.bytes_received = count(one, "bytes_received");
     read.requests = count(one, "requests");

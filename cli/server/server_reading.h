@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,8 @@ namespace fairlead::cli {
 
 struct TransportReading {
   std::string transport;
-  std::uint64_t lane = 0, paths = 0, paths_lost = 0, in_flight = 0, retransmissions = 0;
+  std::uint64_t lane = 0, paths = 0, paths_lost = 0, in_flight = 0;
+  std::optional<std::uint64_t> retransmissions = {};  // where the transport says
   std::uint64_t bytes_sent = 0, bytes_received = 0, requests = 0;
   double sent = 0, received = 0, posted = 0;  // a second: bytes, bytes, requests
 };

@@ -11,21 +11,46 @@
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
+namespace {
+
+/// Names what was left out: of what `transport` names, or of all that this host has.
+Status none_left(const EngineConfig& config) {
+  std::vector<std::string> reasons;
+  const auto add = [&](const std::string& name, const std::string& otherwise) {
+    const Offer offer{name, name.substr(0, name.find(':')), name.starts_with("verbs:soft"), {}};
+    const std::string why = why_not(policy_of(config), offer);
+    std::string reason = why.empty() ? fmt::format("{}: {}", name, otherwise) : fmt::format("{} is {}", name, why);
+    if (std::ranges::count(reasons, reason) == 0) reasons.push_back(std::move(reason));  // a device has several lines
+  };
+  std::string remedy;
+  if (config.transport == "auto") {
+    for (const DeviceInfo& device : list_devices(config, {})) add(device.transport, device.reason);
+    remedy = "; `fairlead devices` shows all that this host has";
+  } else {
+    for (const std::string& word : words_of(config.transport)) add(word, "");
+    if (config.failover) add("tcp", "");
+  }
+  return {Code::kInvalidArgument, fmt::format("no transport is left to use: {}{}", fmt::join(reasons, "; "), remedy)};
+}
+
+/// Others must find what was asked for: a transport by its name, tcp by its port. tcp behind another transport, or one
+/// device of several, need not be there.
+bool must_be_there(const std::string& name, const EngineConfig& config, bool is_first) {
+  if (name == "tcp" && config.tcp.port != 0) return true;
+  if (config.transport == "auto") return name == "tcp" && is_first;
+  return is_first || std::ranges::count(words_of(config.transport), name) != 0;
+}
+
+}  // namespace
 
 Status OpenDevices::open_all(const EngineConfig& config) {
   const std::vector<std::string> names = transports_to_open(config);
-  if (names.empty()) {
-    return {Code::kInvalidArgument,
-            fmt::format("no transport is left to use: transport is '{}', require is '{}', forbid is '{}'",
-                        config.transport, fmt::join(config.require, ","), fmt::join(config.forbid, ","))};
-  }
+  if (names.empty()) return none_left(config);
   const std::lock_guard lock(opening_);
   for (const std::string& name : names) {
     Status opened = open(name, config);
     if (opened.ok()) continue;
-    // What was asked for must be there; tcp behind it, or one device of several, need not.
-    const bool asked = std::ranges::count(words_of(config.transport), name) != 0 || open_.empty();
-    if (asked && !(config.transport == "auto" && name != "tcp")) return opened;
+    if (must_be_there(name, config, open_.empty())) return opened;
     log(LogLevel::kWarning, fmt::format("{} is not used: {}", name, opened.message()));
   }
   return {};

@@ -2,7 +2,9 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/tally.h"
 #include "datapath/protocol/peer_text.h"
@@ -26,6 +28,21 @@ std::vector<std::string> usable(const std::vector<std::string>& addresses) {
     if (is_one && address.find('\0') == std::string::npos) found.push_back(address);
   }
   return found;
+}
+
+/// What this end may use, what became of it, and what would do.
+std::string nothing_in_common(const EngineConfig& config, const std::vector<Offer>& ours,
+                              const std::vector<Offer>& theirs, const std::vector<std::string>& rejected) {
+  std::string text = fmt::format("transport is '{}'", config.transport);
+  for (const auto& [name, words] : {std::pair{"require", &config.require}, std::pair{"forbid", &config.forbid}}) {
+    if (!words->empty()) text += fmt::format(", {} is '{}'", name, fmt::join(*words, ","));
+  }
+  for (const std::string& each : rejected) text += "; " + each;
+  const auto is_verbs = [](const Offer& offer) { return offer.kind == "verbs"; };
+  const Offer software{"verbs:soft0", "verbs", true, {}};
+  const bool would_do = config.transport == "auto" && std::ranges::any_of(theirs, is_verbs) &&
+                        std::ranges::none_of(ours, is_verbs) && why_not(policy_of(config), software).empty();
+  return would_do ? text + "; verbs:soft0 would work: --transport verbs:soft0" : text;
 }
 
 }  // namespace
@@ -267,9 +284,9 @@ void SessionImpl::greet(const control::Hello& hello) {
     const EngineConfig& config = host_->config();
     Choice choice = choose(config.transport, config.failover, host_->offers(), theirs, policy_of(config));
     if (choice.candidates.empty()) {
-      return fail({Code::kUnavailable,
-                   fmt::format("no transport in common with {}: transport is '{}'{}{}", who(), config.transport,
-                               choice.rejected.empty() ? "" : "; ", fmt::join(choice.rejected, "; "))});
+      return fail(
+          {Code::kUnavailable, fmt::format("no transport in common with {}: {}", who(),
+                                           nothing_in_common(config, host_->offers(), theirs, choice.rejected))});
     }
     candidates_ = by_way_of(std::move(choice.candidates), link_.places().other_addresses());
     rejected_ = std::move(choice.rejected);

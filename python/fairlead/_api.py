@@ -167,6 +167,16 @@ def _memory_numpy(self, dtype="uint8", shape=None, offset=0):
     return flat if shape is None else flat.reshape(shape)
 
 
+def _tensor_array(self, dtype=None, copy=None):
+    """What NumPy asks who does not show it the bytes, before it makes an array of one object of it."""
+    import numpy
+
+    if self.dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        raise TypeError(f"NumPy has no {self.dtype}: torch.from_dlpack(tensor)")
+    array = numpy.asarray(memoryview(self), dtype)
+    return array.copy() if copy else array
+
+
 def _tensor_numpy(self):
     """The tensor as a NumPy array, without a copy. NumPy has no bfloat16 and no float8: torch.from_dlpack() has."""
     import numpy
@@ -194,6 +204,6 @@ def extend():
     peer.next_event, peer.event, peer.events = _peer_next_event, _peer_event, _peer_events
     peer.ready, peer.find = _peer_ready, _peer_find
     _core.command.Channel.done = _channel_done
-    _core.Memory.numpy, _core.Tensor.numpy = _memory_numpy, _tensor_numpy
+    _core.Memory.numpy, _core.Tensor.numpy, _core.Tensor.__array__ = _memory_numpy, _tensor_numpy, _tensor_array
     for name in ("Engine", "Peer", "Transfer", "Prepared", "Memory", "RemoteMemory", "Tensor", "TensorSpec", "Event"):
         getattr(_core, name).__module__ = "fairlead"

@@ -99,7 +99,7 @@ class _Talk:
                 said, version = fields["type"], fields["v"]
             except (ValueError, TypeError, KeyError):
                 raise made_of(Code.DATA_LOSS, f"{self.peer.address} does not speak the push protocol: a `fairlead serve` "
-                                              "is needed there") from None
+                                              "without --gpu is needed there") from None
             if version != _VERSION:
                 raise made_of(Code.VERSION_MISMATCH, f"{self.peer.address} speaks version {version} of the push protocol, "
                                                      f"this package {_VERSION}")

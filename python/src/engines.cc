@@ -1,8 +1,11 @@
 // Engines, and how event loops are told of what they have.
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 
+#include "base/words.h"
 #include "fairlead/log.h"
 #include "fairlead/version.h"
 #include "python/src/objects.h"
@@ -39,38 +42,69 @@ bool EngineState::attach_running_loop() {
 
 namespace {
 
-template <typename Number>
-std::function<void(EngineConfig&, const py::handle&)> set(Number EngineConfig::* member) {
-  return [member](EngineConfig& config, const py::handle& value) { config.*member = value.cast<Number>(); };
+struct Setting {
+  std::function<void(EngineConfig&, const py::handle&)> set;
+  std::string takes;  // in words
+};
+
+template <typename Value>
+Value value_as(const py::handle& value) {
+  if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    if (py::isinstance<py::str>(value)) return fairlead::words_of(value.cast<std::string>());
+  }
+  return value.cast<Value>();
 }
-template <typename Part, typename Number>
-std::function<void(EngineConfig&, const py::handle&)> set(Part EngineConfig::* part, Number Part::* member) {
-  return [part, member](EngineConfig& config, const py::handle& value) { config.*part.*member = value.cast<Number>(); };
+
+template <typename Value>
+std::string what_it_takes() {
+  if constexpr (std::is_same_v<Value, bool>) {
+    return "a bool";
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return "a str";
+  } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+    return "a list of str, such as ['hardware']";
+  } else {
+    using Limits = std::numeric_limits<Value>;
+    const std::string from = "a whole number from " + std::to_string(Limits::min());
+    return from + (sizeof(Value) == 8 ? " on" : " to " + std::to_string(Limits::max()));
+  }
+}
+
+template <typename Value>
+Setting set(Value EngineConfig::* member) {
+  return {[member](EngineConfig& config, const py::handle& value) { config.*member = value_as<Value>(value); },
+          what_it_takes<Value>()};
+}
+template <typename Part, typename Value>
+Setting set(Part EngineConfig::* part, Value Part::* member) {
+  return {
+      [part, member](EngineConfig& config, const py::handle& value) { config.*part.*member = value_as<Value>(value); },
+      what_it_takes<Value>()};
 }
 template <typename Duration>
-std::function<void(EngineConfig&, const py::handle&)> set_seconds(Duration EngineConfig::* member) {
-  return [member](EngineConfig& config, const py::handle& value) {
-    config.*member = std::chrono::duration_cast<Duration>(duration_of(value.cast<double>()));
-  };
+Setting set_seconds(Duration EngineConfig::* member) {
+  return {[member](EngineConfig& config, const py::handle& value) {
+            config.*member = std::chrono::duration_cast<Duration>(duration_of(value.cast<double>()));
+          },
+          "seconds, such as 1.5"};
 }
 template <typename Enum>
-std::function<void(EngineConfig&, const py::handle&)> set_word(Enum EngineConfig::* member,
-                                                               std::map<std::string, Enum> words) {
-  return [member, words](EngineConfig& config, const py::handle& value) {
-    const auto found = words.find(value.cast<std::string>());
-    if (found == words.end()) {
-      std::string legal;
-      for (const auto& [word, _] : words) legal += (legal.empty() ? "'" : ", '") + word + "'";
-      throw py::value_error("'" + value.cast<std::string>() + "': one of " + legal + " is expected");
-    }
-    config.*member = found->second;
-  };
+Setting set_word(Enum EngineConfig::* member, const std::map<std::string, Enum>& words) {
+  std::string legal;
+  for (const auto& [word, _] : words) legal += (legal.empty() ? "one of '" : ", '") + word + "'";
+  return {[member, words, legal](EngineConfig& config, const py::handle& value) {
+            const auto given = value.cast<std::string>();
+            const auto found = words.find(given);
+            if (found == words.end()) throw py::value_error("'" + given + "': " + legal + " is expected");
+            config.*member = found->second;
+          },
+          legal};
 }
 
 /// EngineConfig by name, durations in seconds.
-const std::map<std::string, std::function<void(EngineConfig&, const py::handle&)>>& settings() {
+const std::map<std::string, Setting>& settings() {
   using C = EngineConfig;
-  static const std::map<std::string, std::function<void(C&, const py::handle&)>> all = {
+  static const std::map<std::string, Setting> all = {
       {"name", set(&C::name)},
       {"listen", set(&C::listen)},
       {"keys_file", set(&C::keys_file)},
@@ -139,6 +173,7 @@ const std::map<std::string, std::function<void(EngineConfig&, const py::handle&)
 }
 
 EngineConfig config_of(const py::kwargs& given) {
+  const py::slice brief(0, 60, 1);  // of how a value looks
   EngineConfig config;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
@@ -149,10 +184,10 @@ EngineConfig config_of(const py::kwargs& given) {
       throw py::type_error("an engine has no setting '" + name + "'; there are " + legal);
     }
     try {
-      found->second(config, value);
+      found->second.set(config, value);
     } catch (const py::cast_error&) {
-      throw py::type_error("setting " + name + ": a " + std::string(py::str(py::type::of(value).attr("__name__"))) +
-                           ", or a number out of range, is not what it takes");
+      throw py::type_error("setting " + name + " takes " + found->second.takes + ", and " +
+                           std::string(py::str(py::repr(value)[brief])) + " was given");
     }
   }
   return config;

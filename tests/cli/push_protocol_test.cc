@@ -89,6 +89,16 @@ TEST(PushProtocol, RefusesMalformedMessages) {
   EXPECT_FALSE(decode(std::vector<std::byte>(kMaxPushMessage + 1, std::byte{' '})));
 }
 
+TEST(PushProtocol, AServerOfCommandsIsRecognised) {
+  std::vector<std::byte> refused(60, std::byte{0});
+  refused[0] = std::byte{3};
+  const auto message = decode(refused);
+  ASSERT_FALSE(message);
+  EXPECT_THAT(message.error().message(), HasSubstr("need a `fairlead serve` without --gpu"));
+  refused.resize(15);
+  EXPECT_THAT(decode(refused).error().message(), HasSubstr("not valid JSON"));
+}
+
 TEST(PushProtocol, BatchesRespectTheLimits) {
   const std::string long_name(kMaxTensorName, '\x01');  // six bytes each as JSON
   std::vector<TensorEntry> entries;

@@ -59,6 +59,28 @@ TEST(ServerReading, WhatIsMissingOrOfAnotherKindIsNothing) {
   EXPECT_EQ(read_server(R"({"schema": "other/1"})").error().code(), Code::kDataLoss);
 }
 
+TEST(StatusTables, ShowADashForWhatATransportDoesNotSay) {
+  const auto retransmissions = [](const ServerReading& server) {
+    const bench::Json document = status_document("x", server, {}, 1);
+    return *document.find("transports")->array()->front().find("retransmissions");
+  };
+  ServerReading server = read(page(7, 1000, 100, 5));
+  EXPECT_THAT(status_tables("x", server, {}), HasSubstr("          -\n"));
+  EXPECT_EQ(retransmissions(server).type_name(), "null");
+  server = read(R"(, "transports": [{"transport": "tcp", "retransmissions": 3}])");
+  EXPECT_THAT(status_tables("x", server, {}), HasSubstr("          3\n"));
+  EXPECT_EQ(retransmissions(server).uint(), 3U);
+}
+
+TEST(StatusTables, SayWhatIsNotCountedOfTransportsInUse) {
+  ServerReading server = read(R"(, "transports": [{"transport": "shm"}, {"transport": "verbs:soft0"}])");
+  EXPECT_THAT(status_tables("x", server, {}), AllOf(Not(HasSubstr("over shm")), Not(HasSubstr("over verbs"))));
+  server.transports[0].paths = 1;
+  EXPECT_THAT(status_tables("x", server, {}), AllOf(HasSubstr("over shm"), Not(HasSubstr("over verbs"))));
+  server.transports[1].paths = 1;
+  EXPECT_THAT(status_tables("x", server, {}), HasSubstr("over verbs"));
+}
+
 TEST(StatusTables, ShowWhatAServerSaysAndNothingOfItDrivesATerminal) {
   ServerReading server = read(page(7, 1000, 100, 5000));
   server.service = "serve";

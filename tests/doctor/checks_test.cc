@@ -40,6 +40,20 @@ TEST(Memlock, TheHostsCapabilityLiftsItAndAContainersDoesNot) {
   expect_finding(machine, "memlock", {Verdict::kAdvice, "1.0 GiB"});
 }
 
+TEST(TransparentHugePages, SharedMemoryHasASettingOfItsOwn) {
+  made::Machine machine;
+  made::make_plain(machine, 1, 2);
+  const std::string file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  machine.file(file, "always within_size [advise] never deny force");
+  expect_finding(machine, "transparent-huge-pages", {Verdict::kOk, "madvise, and advise for shared memory"});
+  machine.file(file, "always within_size advise [never] deny force");
+  expect_finding(machine, "transparent-huge-pages",
+                 {Verdict::kAdvice, "never for shared memory\necho advise > " + file});
+  machine.file(file, "always within_size advise never [deny] force");
+  expect_finding(machine, "transparent-huge-pages",
+                 {Verdict::kAdvice, "deny for shared memory\necho advise > " + file});
+}
+
 TEST(ProcessCopies, AreWhatYamaAllows) {
   made::Machine machine;
   made::make_plain(machine, 1, 2);

@@ -96,6 +96,12 @@ class Settings(Daemon):
         server = self.serve("--config", self.write("conf", text))
         self.assertEqual(server.end(), 0, server.output)
 
+    def test_a_port_for_data_that_was_asked_for_must_be_free(self):
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            port = holder.getsockname()[1]
+            self.assert_fails(self.run_to_end("serve", "--listen", "127.0.0.1:0", "--tcp-port", port), 1,
+                              rf"tcp port {port} is in use; choose another tcp.port \(--tcp-port\)")
+
     def test_logs_in_json_have_time_and_level(self):
         server = self.serve("--log-format", "json", "--max-bytes", "3M")
         self.push(server, self.model("large", 4))
@@ -368,6 +374,7 @@ class Store(Daemon):
         server = self.serve("--store", store, metrics=True)
         server.wait_for(r"error: model bad: .*bad\.model is damaged: tensor \S+ does not have the CRC-32 .*it was set aside as .*bad\.model\.damaged")
         self.assertEqual(self.metric(server, "fairlead_store_damaged_total"), 1)
+        server.wait_for(r"1 models of 2\.\d+ MB loaded and verified")  # without the bytes of the other
         self.assertEqual(sorted(os.listdir(path.parent)), ["bad.model.damaged", "good.model"])
         self.pull(server, "good")
         self.assert_fails(self.run_to_end("pull", server.listen, "bad", self.path("copy")), 1, "no model 'bad' here")

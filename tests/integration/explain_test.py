@@ -61,16 +61,33 @@ class Explain(Case):
         code, output, ways = self.explain(server, "--forbid", "shm,tcp")
         self.assertEqual(code, 0, output)
         self.assertEqual(ways["verbs:soft0"]["verdict"], "chosen")
-        self.assertIn("forbid is 'shm,tcp'", ways["tcp"]["reason"])
+        self.assertEqual(ways["tcp"]["reason"], "no transport is left to use: tcp is forbidden here (forbid: tcp)")
         code, output, ways = self.explain(server, "--require", "software")
         self.assertEqual((code, ways["verbs:soft0"]["verdict"]), (0, "chosen"), output)
-        self.assert_fails(self.explain(server, "--require", "hardware")[:2], 2, "no transport is left to use")
+        self.assert_fails(self.explain(server, "--require", "hardware")[:2], 2, "no transport is left to use: ",
+                          r"shm is not what is required here \(require: hardware\)", "tcp is not", "verbs:soft0 is not",
+                          "`fairlead devices` shows all that this host has")
         self.assert_fails(self.explain(server, "--forbid", "udp")[:2], 2, "forbid is 'udp'; legal: shm, tcp, verbs")
         # Without memory of this host the network is looked at as if the server were elsewhere.
         self.assertEqual(self.explain(server, "--forbid", "shm")[2]["tcp"]["verdict"], "chosen")
         # The server's policy is the server's: it opens nothing else.
         server = self.serve("--forbid", "verbs")
         self.assert_fails(self.explain(server, "--require", "verbs")[:2], 1, "the peer offers no verbs")
+
+    def test_what_would_work_is_said_where_nothing_is_in_common(self):
+        server = self.serve("--forbid", "shm,tcp")
+        self.assert_fails(self.run_to_end("pull", server.listen, "--list", "--forbid", "shm"), 1, "no transport in common",
+                          "forbid is 'shm'", "verbs:soft0 would work: --transport verbs:soft0")
+        self.assertEqual(self.run_to_end("pull", server.listen, "--list", "--transport", "verbs:soft0")[0], 0)
+
+    def test_devices_shows_what_a_policy_leaves_out(self):
+        for policy, why in (({"--forbid": "tcp"}, r"forbidden \(--forbid tcp\)"),
+                            ({"--forbid": "shm", "--require": "shm,software"}, r"not required \(--require shm,software\)")):
+            with self.subTest(policy):
+                code, output = self.run_to_end("devices", *(word for pair in policy.items() for word in pair))
+                self.assertEqual(code, 0, output)
+                self.assertRegex(output, rf"(?m)^tcp +no +all addresses +{why}; kernel sockets$")
+                self.assertRegex(output, r"(?m)^verbs:soft0 +yes ")
 
     def test_who_is_not_there_is_said_so(self):
         server = self.serve()

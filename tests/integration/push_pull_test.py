@@ -208,9 +208,14 @@ class RoundTrip(Case):
         self.assertIn("received without checksums", server.output)
         self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="unchecked"}'), 1)
         self.assertEqual(self.metric(server, 'fairlead_serve_pushes_total{result="verified"}'), 0)
-        code, output = self.run_to_end("pull", server.listen, "m", copy)
-        self.assertEqual(code, 0, output)
-        self.assertIn(f"1 of {len(random_model(2))} tensors verified", output)  # the one without bytes
+        tensors = len(random_model(2))
+        for flags, unchecked in (((), tensors - 1), (("--checksum", "off"), tensors)):  # the one without bytes is as it should be
+            pulled = self.path("pulled.json")
+            code, output = self.run_to_end("pull", server.listen, "m", copy, "--json", pulled, *flags)
+            self.assertEqual(code, 0, output)
+            self.assertIn(f"{unchecked} of {tensors} tensors received without checksums", output)
+            report = json.loads(pathlib.Path(pulled).read_text(encoding="utf-8"))
+            self.assertEqual((report["verified"], report["unchecked"]), (tensors - unchecked, unchecked))
         self.assertEqual(read_safetensors(copy)[0], random_model(2))
 
     def test_a_file_that_is_replaced_meanwhile_goes_as_it_was_opened(self):
@@ -371,6 +376,10 @@ class Server(Case):
         write_safetensors(self.path("m.safetensors"), random_model(1))
         self.assertEqual(self.push(server, self.path("m.safetensors"))[0], 0)
         self.assertEqual(server.wait(), 0, server.output)
+
+    def test_a_server_of_devices_is_told_from_one_of_models(self):
+        server = self.serve("--gpu", "host")
+        self.assert_fails(self.run_to_end("pull", server.listen, "--list"), 1, "need a `fairlead serve` without --gpu")
 
     def test_devices_explains(self):
         server = self.serve()

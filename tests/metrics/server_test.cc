@@ -188,6 +188,17 @@ TEST(MetricsServer, HasPagesOfWhoeverStartsIt) {
               AllOf(HasSubstr("404"), HasSubstr("there are /metrics, /healthz, /readyz, /status")));
 }
 
+TEST(MetricsServer, HangsUpOnWhatIsNoHttp) {
+  const auto server = MetricsServer::start("127.0.0.1:0", [] { return std::vector<Metric>(); });
+  ASSERT_TRUE(server) << server.error().to_string();
+  const UniqueFd fd = connect_to((*server)->address());
+  ASSERT_TRUE(say(fd, std::string("FAIRLEAD\x12\0\0\0", 12)));
+  const timeval less_than_its_patience{4, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &less_than_its_patience, sizeof less_than_its_patience);
+  char byte = 0;
+  EXPECT_EQ(::recv(fd.get(), &byte, 1, 0), 0);
+}
+
 TEST(MetricsServer, SaysWhyPathsDiedAndHandshakesFailed) {
   Tally counts;
   counts.path_deaths.add(Code::kPeerDied);

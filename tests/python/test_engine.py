@@ -165,6 +165,10 @@ def test_files_and_read_only_memory(pair, tmp_path):
 
 def test_what_no_buffer_can_show_is_an_error(pair):
     memory = pair.there.allocate(64)
+    for dtype in ("bfloat16", "float8_e5m2"):
+        for as_array in (fairlead.Tensor.numpy, numpy.asarray):
+            with pytest.raises(TypeError, match=f"NumPy has no {dtype}: torch.from_dlpack"):
+                as_array(memory.tensor(dtype, (4,)))
     with pytest.raises(BufferError, match="bfloat16"):
         memoryview(memory.tensor("bfloat16", (4,)))
     with pytest.raises(ValueError, match="gaps"):
@@ -232,8 +236,15 @@ def test_a_peers_words_need_not_be_utf8(make_pair):
 def test_what_is_wrong_is_said(pair):
     with pytest.raises(TypeError, match="no setting 'lissen'"):
         fairlead.Engine(lissen=":0")
-    with pytest.raises(TypeError, match="setting paths"):
-        fairlead.Engine(paths="two")
+    for setting, value, takes in (("paths", "two", "a whole number from 0 on"), ("paths", -1, "a whole number.*and -1 was given"),
+                                  ("tcp_port", 65536, "a whole number from 0 to 65535"), ("verbs_gid_index", None, "a whole number from -"),
+                                  ("peer_timeout", "soon", "seconds, such as 1.5"), ("listen", 3, "a str"),
+                                  ("failover", "no", "a bool"), ("progress", 3, "one of 'application', 'auto', 'thread'"),
+                                  ("require", 3, r"a list of str, such as \['hardware'\]"), ("forbid", [3], "a list of str")):
+        with pytest.raises(TypeError, match=f"setting {setting} takes {takes}"):
+            fairlead.Engine(**{setting: value})
+    with pytest.raises(fairlead.InvalidArgument, match="no transport is left"):
+        fairlead.Engine(forbid="shm,tcp,verbs")
     with pytest.raises(fairlead.InvalidArgument, match="paths"):
         fairlead.Engine(paths=99)
     with pytest.raises(ValueError, match="'thread'"):

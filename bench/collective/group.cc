@@ -23,19 +23,22 @@ constexpr std::uint64_t kText = std::uint64_t{5} << 60;       // gathered
 constexpr unsigned kSizeShift = 28;
 constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
+constexpr std::chrono::milliseconds kFirstPause{50}, kLongestPause{2000};
 constexpr std::chrono::seconds kPatience{60};  // beside what its pauses take
 
-/// Until it answers: ranks begin in no order.
+/// Until it answers: ranks begin in no order. Each attempt that fails is a line in the log, so they become rarer.
 Result<Peer> reach(Engine& engine, const std::string& address, Clock::time_point until) {
-  while (true) {
-    const auto left = std::max(until - Clock::now(), Clock::duration(0));
+  const auto left = [until] { return std::max(until - Clock::now(), Clock::duration(0)); };
+  Status why;  // it was not reached when that was tried last
+  for (Clock::duration pause = kFirstPause;; pause = std::min<Clock::duration>(2 * pause, kLongestPause)) {
     Result<Peer> peer = engine.connect(address);
     if (!peer) return peer;
-    const Status ready = peer->wait_ready(left);
+    const Status ready = peer->wait_ready(left());
     if (ready.ok()) return peer;
-    if (Clock::now() >= until)
-      return Status(Code::kDeadlineExceeded, fmt::format("{} did not answer: {}", address, ready.message()));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (why.ok() || left() > Clock::duration(0)) why = ready;
+    if (left() == Clock::duration(0))
+      return Status(Code::kDeadlineExceeded, fmt::format("{} did not answer: {}", address, why.message()));
+    std::this_thread::sleep_for(std::min(pause, left()));
   }
 }
 

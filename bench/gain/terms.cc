@@ -1,6 +1,7 @@
 #include "bench/gain/terms.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include "base/system/system_files.h"
 #include "bench/base/sizes.h"
 #include "bench/net/interface.h"
+#include "fairlead/softroce.h"
 
 namespace fairlead::bench {
 namespace {
@@ -18,7 +20,21 @@ constexpr std::uint32_t kRoceHeaders = 60;        // IPv4, UDP, BTH, RETH, ICRC
 constexpr std::uint64_t kEnoughBuffer = 1 << 20;  // bytes in flight that no link of the comparison needs more than
 constexpr std::array<std::uint32_t, 5> kPathMtus = {4096, 2048, 1024, 512, 256};
 constexpr std::string_view kMemory = "memory of this host";
+constexpr std::string_view kVerbs = "verbs:";
 constexpr std::string_view kSocketsAlone = "udp,local=sockets";
+
+/// Whether this process's device has sent anything, and nothing by memory: the other end could not be met there.
+bool sends_by_sockets_alone(std::string_view device) {
+  std::uint64_t sent = 0, by_memory = 0;
+  for (const SoftroceDevice& each : softroce_devices()) {
+    if (each.process != static_cast<std::uint32_t>(::getpid()) || each.name != device) continue;
+    for (const auto& [name, value] : each.counters) {
+      sent += name == "sent_pkts" ? value : 0;
+      by_memory += name == "sent_by_memory" ? value : 0;
+    }
+  }
+  return sent != 0 && by_memory == 0;
+}
 
 std::uint32_t largest_path_mtu(std::uint32_t link_mtu) {
   for (const std::uint32_t mtu : kPathMtus) {
@@ -46,7 +62,6 @@ bool is_tcp(const SideFacts& side) { return side.transport == "tcp"; }
 
 // QEMU's pvrdma plays VMware's device: what it costs says nothing of that.
 bool is_emulated(std::string_view transport) {
-  constexpr std::string_view kVerbs = "verbs:";
   if (!transport.starts_with(kVerbs)) return false;
   const SystemFiles files;
   const std::string device = fmt::format("/sys/class/infiniband/{}/device/driver", transport.substr(kVerbs.size()));
@@ -56,7 +71,6 @@ bool is_emulated(std::string_view transport) {
 
 // The kernel's software devices have a NIC below them, and no hardware of their own.
 bool is_kernel_software(std::string_view transport) {
-  constexpr std::string_view kVerbs = "verbs:";
   if (!transport.starts_with(kVerbs)) return false;
   const std::string_view name = transport.substr(kVerbs.size());
   return name.starts_with("rxe") || name.starts_with("siw") ||
@@ -78,7 +92,8 @@ void find_link(SideFacts& side, std::string_view packet_io) {
     side.link = interface;
     return;
   }
-  const bool sockets_alone = !is_soft(side) || option_of(packet_io, ",local=") == "sockets";
+  const bool sockets_alone = !is_soft(side) || option_of(packet_io, ",local=") == "sockets" ||
+                             sends_by_sockets_alone(std::string_view(side.transport).substr(kVerbs.size()));
   if (!sockets_alone && interface_with(side.remote)) {  // softroce's packets within one host cross memory
     side.link = kMemory;
     return;

@@ -9,6 +9,8 @@
 namespace fairlead::bench {
 namespace {
 
+constexpr std::size_t kFewestForInterval = 3;
+
 double per_second(double amount, const Sample& sample) { return sample.seconds > 0 ? amount / sample.seconds : 0; }
 
 Json to_json(const CpuUse& cpu, const Sample& sample) {
@@ -168,11 +170,18 @@ std::string part_line(const Share& part, std::uint64_t size) {
 
 std::string repeats_line(const Measured& measured) {
   const Spread rate = spread_of(measured.bytes_per_second), latency = spread_of(measured.latency_p50);
+  const double spread = rate.mean > 0 ? 100 * rate.deviation / rate.mean : 0;
+  const std::string all = fmt::format("{} runs", rate.count);
+  if (rate.count < kFewestForInterval) {  // Student's t of two is from far below 0 to anywhere
+    return fmt::format(
+        "{:>8} {:>10} {:>12.2f} MB/s on average, spread {:.1f} %; p50 {:.2f} us; too few for an interval", "of", all,
+        rate.mean / 1e6, spread, latency.mean / 1e3);
+  }
   return fmt::format(
       "{:>8} {:>10} {:>12.2f} MB/s on average, 95 % interval {:.2f} to {:.2f}, spread {:.1f} %; p50 {:.2f} us, {:.2f} "
       "to {:.2f}",
-      "of", fmt::format("{} runs", rate.count), rate.mean / 1e6, rate.low / 1e6, rate.high / 1e6,
-      rate.mean > 0 ? 100 * rate.deviation / rate.mean : 0, latency.mean / 1e3, latency.low / 1e3, latency.high / 1e3);
+      "of", all, rate.mean / 1e6, rate.low / 1e6, rate.high / 1e6, spread, latency.mean / 1e3, latency.low / 1e3,
+      latency.high / 1e3);
 }
 
 std::string interval_line(const Interval& interval, std::uint64_t size) {

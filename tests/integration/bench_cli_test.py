@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -358,6 +359,22 @@ class Bench(BenchCase):
         server = self.start("bench", "--server", place, "--once", "--transport", "tcp")
         self.assertEqual(client.wait(), 0, client.output)
         self.assertEqual(server.wait(), 0, server.output)
+
+    def test_names_the_link_that_it_has(self):
+        for apart in (False, True):  # ends that do not meet in memory have sockets
+            with self.subTest(apart=apart):
+                places = [self.path(f"{name}-{apart}") for name in ("here", "there" if apart else "here")]
+                for place in set(places):
+                    os.mkdir(place, 0o700)
+                server = self.start("bench", "--server", "127.0.0.1:0", "--once", "--transport", "verbs:soft0",
+                                    env={"FAIRLEAD_SOFT_DIRECTORY": places[1]})
+                server.wait_for(r"127\.0\.0\.1:\d+")
+                address = re.search(r"127\.0\.0\.1:\d+", server.output)[0]
+                code, output = self.run_to_end("bench", "bw", address, "--transport", "verbs:soft0", "--iterations", "100",
+                                               env={"FAIRLEAD_SOFT_DIRECTORY": places[0]})
+                self.assertEqual(code, 0, output)
+                self.assertIn("over lo" if apart else "over memory of this host", output)
+                self.assertEqual(server.wait(), 0, server.output)
 
     def test_wrong_usage_of_what_is_newer(self):
         for words, reason in (

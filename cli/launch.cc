@@ -16,10 +16,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <sstream>
 
+#include "base/loader/search_folders.h"
 #include "fairlead/log.h"
 
 namespace fairlead::cli {
@@ -105,20 +105,6 @@ struct SystemVerbs {
   bool searched = false;  // it is in a folder that the drop-in looks through (verbs/dropin/real_library.cc)
 };
 
-/// As a program does, whatever a library's own paths are.
-bool searches(const fs::path& folder) {
-  void* const program = ::dlopen(nullptr, RTLD_LAZY);
-  Dl_serinfo size{};
-  if (program == nullptr || ::dlinfo(program, RTLD_DI_SERINFOSIZE, &size) != 0) return false;
-  const std::unique_ptr<void, decltype(&std::free)> memory(std::calloc(1, size.dls_size), &std::free);
-  if (!memory) return false;
-  auto* paths = static_cast<Dl_serinfo*>(memory.get());
-  *paths = size;
-  if (::dlinfo(program, RTLD_DI_SERINFO, paths) != 0) return false;
-  return std::any_of(paths->dls_serpath, paths->dls_serpath + paths->dls_cnt,
-                     [&folder](const Dl_serpath& each) { return folder == each.dls_name; });
-}
-
 /// What the loader gives a program that asks for libibverbs, as this one is a program too; nothing where that is ours
 /// already, or there is none.
 std::optional<SystemVerbs> find_system_verbs(const std::string& our_folder) {
@@ -128,7 +114,8 @@ std::optional<SystemVerbs> find_system_verbs(const std::string& our_folder) {
   std::error_code ignored;
   const fs::path path = fs::absolute(map->l_name, ignored);
   if (fs::equivalent(path, fs::path(our_folder) / kVerbs, ignored)) return std::nullopt;
-  return SystemVerbs{path, searches(path.parent_path())};
+  const std::vector<std::string> folders = loader_search_folders();
+  return SystemVerbs{path, std::ranges::find(folders, path.parent_path().string()) != folders.end()};
 }
 
 /// Versions of the system's libibverbs that ours does not have: a program may ask for them.

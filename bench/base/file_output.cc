@@ -13,7 +13,6 @@
 #include <filesystem>
 
 #include "base/system/random64.h"
-#include "base/unique_fd.h"
 
 namespace fairlead::bench {
 namespace {
@@ -84,12 +83,6 @@ struct Place {
   std::optional<mode_t> mode;  // of what is replaced
 };
 
-/// Nobody else's, however he guessed the name; private while it is not whole, if what it replaces may be.
-UniqueFd create_beside(const Place& place) {
-  const mode_t mode = place.mode ? S_IRUSR | S_IWUSR : 0666;
-  return UniqueFd(::open(place.beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
-}
-
 Place place_of(const std::string& path) {
   struct stat existing{};
   const bool is_other = ::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode);
@@ -106,6 +99,13 @@ std::optional<mode_t> mode_of(const std::string& path) {
   return existing.st_mode & 0777;
 }
 
+UniqueFd create_to_replace(const std::string& path, std::optional<mode_t> replaced) {
+  const mode_t mode = replaced ? S_IRUSR | S_IWUSR : 0666;
+  return UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
+
+bool take_mode(int fd, std::optional<mode_t> replaced) noexcept { return !replaced || ::fchmod(fd, *replaced) == 0; }
+
 std::string behind_links(const std::string& path) {
   return follow_links(path, [](const std::filesystem::path&) { return false; }).string();
 }
@@ -121,7 +121,7 @@ Status check_writable(const std::string& path) {
     if (std::filesystem::is_directory(path)) return file_error("write", path, EISDIR);
     return ::access(path.c_str(), W_OK) == 0 ? Status() : failed("write", path);
   }
-  const UniqueFd fd = create_beside(place);
+  const UniqueFd fd = create_to_replace(place.beside, place.mode);
   if (!fd) return failed("create", path);
   ::unlink(place.beside.c_str());
   return {};
@@ -131,13 +131,13 @@ Status write_text(const std::string& path, std::string_view text) {
   if (path == "-") return write_all(stdout, text) ? Status() : failed("write to", "standard output");
   const Place place = place_of(path);
   // Behind what is in an open file already.
-  UniqueFd fd = place.replaces ? create_beside(place)
+  UniqueFd fd = place.replaces ? create_to_replace(place.beside, place.mode)
                                : UniqueFd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
   if (!fd) return failed("create", path);
   std::FILE* const file = ::fdopen(fd.get(), place.replaces ? "w" : "a");
   if (file == nullptr) return failed("create", path);
   (void)fd.release();
-  const bool written = write_all(file, text) && (!place.mode || ::fchmod(::fileno(file), *place.mode) == 0);
+  const bool written = write_all(file, text) && take_mode(::fileno(file), place.mode);
   if (std::fclose(file) != 0 || !written) {
     Status status = failed("write", path);
     if (place.replaces) ::unlink(place.beside.c_str());

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.h"
 #include "fairlead/status.h"
 
 namespace fairlead::bench {
@@ -19,6 +20,12 @@ namespace fairlead::bench {
 
 /// Who may read and write what lies there, if anything does.
 [[nodiscard]] std::optional<mode_t> mode_of(const std::string& path);
+
+/// A new file, nobody else's however he guessed the name; private while it is not whole, if what it replaces may be.
+/// Invalid: errno says why.
+[[nodiscard]] UniqueFd create_to_replace(const std::string& path, std::optional<mode_t> replaced);
+/// Who may read and write what was replaced may so of this. False: errno says why.
+[[nodiscard]] bool take_mode(int fd, std::optional<mode_t> replaced) noexcept;
 
 /// Whether write_text(path) could begin: for before a long run whose result goes there. Creates and removes a file
 /// beside it; writes nothing.

@@ -132,9 +132,7 @@ Result<Output> Output::create(const std::string& path, bool folder) {
 
 Result<const Output::File*> Output::add(std::string_view name, std::string_view prefix, std::uint64_t bytes) {
   const std::string path = folder_ ? fmt::format("{}/{}", temporary_, name) : temporary_;
-  // Private while it is not whole, if it replaces what may be.
-  const mode_t mode = mode_ ? S_IRUSR | S_IWUSR : 0666;
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  UniqueFd fd = bench::create_to_replace(path, mode_);
   if (!fd) return file_error("create", path, errno);
   remove_on_signals(path);
   files_.push_back(std::make_unique<File>(File{path, std::move(fd)}));
@@ -151,7 +149,7 @@ Result<const Output::File*> Output::add(std::string_view name, std::string_view 
 Status Output::commit() {
   // The bytes before the name: after a crash there is what was there before, or all of it.
   for (const auto& file : files_) {
-    if (mode_ && ::fchmod(file->fd.get(), *mode_) != 0) return file_error("set the mode of", file->path, errno);
+    if (!bench::take_mode(file->fd.get(), mode_)) return file_error("set the mode of", file->path, errno);
     if (::fsync(file->fd.get()) != 0) return file_error("write to the disk", file->path, errno);
   }
   if (folder_) {

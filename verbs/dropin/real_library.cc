@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 
+#include "base/loader/search_folders.h"
 #include "fairlead/log.h"
 
 namespace fairlead::dropin {
@@ -26,17 +26,8 @@ void* open_other(const char* path) noexcept {
 
 // Where the loader would look had our facade not taken the name.
 void* search() {
-  void* self = ::dlopen(nullptr, RTLD_LAZY);
-  Dl_serinfo size{};
-  if (self == nullptr || ::dlinfo(self, RTLD_DI_SERINFOSIZE, &size) != 0) return nullptr;
-  const std::unique_ptr<void, decltype(&std::free)> memory(std::calloc(1, size.dls_size), &std::free);
-  if (!memory) return nullptr;
-  auto* paths = static_cast<Dl_serinfo*>(memory.get());
-  *paths = size;
-  if (::dlinfo(self, RTLD_DI_SERINFO, paths) != 0) return nullptr;
-  for (unsigned i = 0; i < paths->dls_cnt; ++i) {
-    const std::string path = std::string(paths->dls_serpath[i].dls_name) + "/" + kName;
-    if (void* found = open_other(path.c_str())) return found;
+  for (const std::string& folder : loader_search_folders()) {
+    if (void* found = open_other((folder + "/" + kName).c_str())) return found;
   }
   return nullptr;
 }

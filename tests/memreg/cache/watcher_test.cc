@@ -60,18 +60,23 @@ class CacheUnwatches : public RegistrationCacheTest {
     return unwatched_;
   }
 
+  /// Memory of the application's own, where such lay that was sent and unmapped.
+  Pages mapped_where_some_was_sent() {
+    Pages memory(4);
+    memory.fill('a');
+    EXPECT_EQ(sent(memory.all()), "a");
+    const std::span<std::byte> where = memory.all();
+    memory.unmap();
+    return mapped_again(where, 'b');
+  }
+
   std::mutex mutex_;
   std::vector<Range> unwatched_;
   std::shared_ptr<Watcher> watcher_;
 };
 
 TEST_F(CacheUnwatches, NothingThatWasUnmapped) {
-  Pages memory(4);
-  memory.fill('a');
-  EXPECT_EQ(sent(memory.all()), "a");
-  const std::span<std::byte> where = memory.all();
-  memory.unmap();
-  const Pages next = mapped_again(where, 'b');
+  const Pages next = mapped_where_some_was_sent();
   EXPECT_THAT(unwatched(), IsEmpty());
 }
 
@@ -131,17 +136,12 @@ bool watch_by(const UniqueFd& fd, Range pages) {
 TEST_F(CacheUnwatches, NothingOfTheApplicationsOwn) {
   const UniqueFd own = own_userfaultfd();
   ASSERT_TRUE(own.valid());
-  Pages memory(4);
-  memory.fill('a');
-  EXPECT_EQ(sent(memory.all()), "a");
-  const std::span<std::byte> where = memory.all();
-  memory.unmap();
-  const Pages next = mapped_again(where, 'b');
-  ASSERT_TRUE(watch_by(own, range_of(where)));
+  const Pages next = mapped_where_some_was_sent();
+  ASSERT_TRUE(watch_by(own, range_of(next.all())));
   EXPECT_THAT(unwatched(), IsEmpty());
-  EXPECT_TRUE(is_watched(range_of(where)));
-  watcher_->unwatch(range_of(where));  // whoever is mistaken
-  EXPECT_TRUE(is_watched(range_of(where)));
+  EXPECT_TRUE(is_watched(range_of(next.all())));
+  watcher_->unwatch(range_of(next.all()));  // whoever is mistaken
+  EXPECT_TRUE(is_watched(range_of(next.all())));
 }
 
 /// Hears of all, does nothing, and needs one range.

@@ -69,11 +69,10 @@ Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {
   Window& window = way.flow.window();
   const bool has_share = way.flow.has_share(wqe.charge);
   if (!has_share || !window.admits(wqe.charge)) {
-    (has_share ? window : way.flow.share()).wait(qp.waiting);
+    (has_share ? window : way.flow.line()).wait(qp.waiting);
     return Step::kBlocked;
   }
   window.force(wqe.charge);
-  way.flow.share().force(wqe.charge);
   const bool first = s.cursor_packet == 0;
   const bool last = s.cursor_packet + 1 == wqe.packets;
   const std::uint64_t offset = std::uint64_t{s.cursor_packet} * way.mtu;
@@ -92,7 +91,7 @@ Step send_packet(Qp& qp, SendWqe& wqe, const Way& way) noexcept {
   if (!wqe.inlined) batch.lend();
   if (!requester::add_payload(qp, batch, s.cursor, offset, length)) {
     batch.abandon();
-    give_back(qp.domain, way.flow, wqe.charge);
+    qp.domain.give_back(window, wqe.charge);
     return local_error(qp, IBV_WC_LOC_PROT_ERR);
   }
   bth.receipt_request = way.flow.on_sent(qp.number(), bth.psn, wqe.charge, qp.domain.now());

@@ -34,8 +34,8 @@ struct OwedReceipt {
 
 class Flow {
  public:
-  Flow(PortSlot& port, const Gid& peer, Window& window, Window& share)
-      : port_(port), peer_(peer), window_(window), share_(share) {}
+  Flow(PortSlot& port, const Gid& peer, Window& window, Window& line)
+      : port_(port), peer_(peer), window_(window), line_(line) {}
 
   /// We are about to send to the peer, which is no stranger from here on.
   void meet() noexcept { met_ = true; }
@@ -49,11 +49,12 @@ class Flow {
   /// 0: nothing is on its way.
   [[nodiscard]] Nanos deadline() const noexcept { return deadline_; }
   [[nodiscard]] Window& window() noexcept { return window_; }
-  /// What is charged to the window is charged to this part of it as well.
-  [[nodiscard]] Window& share() noexcept { return share_; }
-  /// Whether the share has room: half of the window where there are connections, else all of it.
+  /// Of who waits until has_share(); nothing is charged to it.
+  [[nodiscard]] Window& line() noexcept { return line_; }
+  /// Whether so much is within what these may have: half of the window where there are connections, else all of it.
   [[nodiscard]] bool has_share(std::size_t charge) const noexcept {
-    return connections == 0 || share_.used() == 0 || share_.used() + charge <= window_.limit() / 2;
+    const std::uint64_t under_way = sent_ - settled_;
+    return connections == 0 || under_way == 0 || under_way + charge <= window_.limit() / 2;
   }
   [[nodiscard]] PortSlot& port() noexcept { return port_; }
   [[nodiscard]] const Gid& peer() const noexcept { return peer_; }
@@ -81,7 +82,7 @@ class Flow {
   PortSlot& port_;
   Gid peer_;
   Window& window_;
-  Window& share_;
+  Window& line_;
   bool met_ = false;
   std::deque<Mark> marks_;
   std::uint64_t sent_ = 0;

@@ -22,7 +22,7 @@ namespace fairlead::soft {
 class KnownPeer {
  public:
   KnownPeer(PortSlot& port, const Gid& address, std::size_t room)
-      : window(room), datagrams(room), flow(port, address, window, datagrams) {}
+      : window(room), line(room), flow(port, address, window, line) {}
 
   /// The process that has such a queue pair, as one that sends to us; where several share an address, the upper byte
   /// tells them apart. Its address stays.
@@ -33,11 +33,11 @@ class KnownPeer {
   /// Nobody holds it, and nothing that was sent may still come back.
   [[nodiscard]] bool is_idle() const noexcept {
     return holds_.load(std::memory_order_acquire) == 0 && window.used() == 0 && !window.has_waiting() &&
-           !datagrams.has_waiting() && flow.deadline() == 0;
+           !line.has_waiting() && flow.deadline() == 0;
   }
 
   Window window;
-  Window datagrams;  // what UC and UD have of it: a receipt that does not come, or late, stops nobody else
+  Window line;  // the flow's
   Flow flow;
   Link<KnownPeer> known{this};  // to its port; who was met or heard of last is the last
 

@@ -4,8 +4,8 @@ namespace fairlead::soft {
 namespace {
 
 constexpr std::size_t kKnownPeers = 1024;
-constexpr int kLooksAtIdle =
-    8;  // for each that comes: so those that nobody holds stay few beside those that somebody does
+// For each that comes: so those that nobody holds stay few beside those that somebody does.
+constexpr int kLooksAtIdle = 8;
 
 }  // namespace
 

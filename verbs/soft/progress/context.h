@@ -148,9 +148,9 @@ class DomainLock {
   ProgressContext& context_;
 };
 
-/// To both windows that what UC and UD send is charged to.
+/// What UC and UD sent: who waits for their share of the window moves on, too.
 inline void give_back(ProgressContext& context, Flow& flow, std::size_t bytes) noexcept {
-  context.give_back(flow.share(), bytes);
+  context.give_back(flow.line(), 0);
   context.give_back(flow.window(), bytes);
 }
 

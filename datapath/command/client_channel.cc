@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "datapath/command/client_session.h"
+#include "datapath/command/graph/launch_record.h"
 
 namespace fairlead::datapath::command {
 
@@ -26,7 +27,7 @@ constexpr std::chrono::milliseconds kForSlots{10};  // of the window, unless som
 constexpr std::uint32_t kWhileBehind = 4;           // times what a buffer holds, and so many buffers are under way
 
 /// Pads with zeros to a multiple of 8. Most of what is put is some words long.
-std::byte* put_words(std::byte* at, Bytes bytes) noexcept {
+inline std::byte* put_words(std::byte* at, Bytes bytes) noexcept {
   if (bytes.size() > 64) {
     std::memcpy(at, bytes.data(), bytes.size());
     std::memset(at + bytes.size(), 0, padded(bytes.size()) - bytes.size());
@@ -76,7 +77,39 @@ const fairlead::command::Limits& ClientChannel::limits() const noexcept { return
 
 // ---- appending -----------------------------------------------------------------------------------------------------
 
-ClientChannel::Room ClientChannel::room(std::uint64_t payload) const noexcept {
+/// Whether a buffer that has what it may, of so many bytes, leaves now: what is sent to a service that has much to do
+/// waits there, and larger buffers cost both ends less.
+inline bool ClientChannel::is_full(std::size_t bytes) const noexcept {
+  const std::uint32_t commands = session_.options().flush_commands;
+  const bool behind = under_way() - buffered_ >= kWhileBehind * commands;
+  return !behind || bytes > most_bytes_ || buffered_ >= kWhileBehind * commands;
+}
+
+inline std::byte* ClientChannel::next_record(std::uint16_t opcode, std::uint16_t flags, std::size_t length) {
+  const auto& options = session_.options();
+  assert(length <= kMaxRecord);
+  if (buffered_ != 0 && used_ + length > options.flush_bytes && is_full(used_ + length)) flush_locked();
+  if (buffered_ == 0) {
+    used_ = sizeof(MessageHeader);
+    if (options.flush_after.count() > 0) since_ = Clock::now();
+  }
+  std::byte* const at = buffer_.data() + used_;
+  const RecordHeader header{opcode, flags, static_cast<std::uint32_t>(length)};
+  std::memcpy(at, &header, sizeof header);
+  return at;
+}
+
+inline std::uint64_t ClientChannel::written(std::size_t length) {
+  const auto& options = session_.options();
+  used_ += length;
+  ++buffered_;
+  const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
+  last_.store(sequence, std::memory_order_release);
+  if ((buffered_ >= options.flush_commands || used_ >= options.flush_bytes) && is_full(used_)) flush_locked();
+  return sequence;
+}
+
+inline ClientChannel::Room ClientChannel::room(std::uint64_t payload) const noexcept {
   if (session_.has_ended() || has_failed()) return Room::kFailed;
   if (under_way() >= session_.limits().credits) return Room::kNo;
   return input_bytes_.load(std::memory_order_relaxed) + payload <= session_.limits().payload_credit ? Room::kYes
@@ -130,6 +163,16 @@ Status ClientChannel::failed_status() const {
 
 Result<std::uint64_t> ClientChannel::append(const Command& command, std::uint64_t behind) {
   return with_room(0, behind, [&] { return write(command); });
+}
+
+Result<std::uint64_t> ClientChannel::launch(const fairlead::command::Launch& launch, Bytes parameters) {
+  return with_room(0, 0, [&] {
+    const std::size_t length = padded(sizeof(RecordHeader) + sizeof(LaunchBody) + parameters.size());
+    std::byte* const body = next_record(static_cast<std::uint16_t>(Opcode::kLaunch), 0, length) + sizeof(RecordHeader);
+    put_launch(body, launch, static_cast<std::uint32_t>(parameters.size()));
+    put_words(body + sizeof(LaunchBody), parameters);
+    return written(length);
+  });
 }
 
 Result<std::uint64_t> ClientChannel::append_with_bytes(Command command, Bytes from, std::uint64_t behind, bool more) {
@@ -284,33 +327,11 @@ Result<std::uint64_t> ClientChannel::load_module(const ModuleBody& body, Bytes i
 
 /// Under lock_. The sequence, once the record is in the buffer.
 std::uint64_t ClientChannel::write(const Command& command) {
-  const auto& options = session_.options();
   const std::size_t length = padded(sizeof(RecordHeader) + command.body.size() + command.tail.size());
-  assert(length <= kMaxRecord && command.body.size() % 8 == 0);
-  if (buffered_ != 0 && used_ + length > options.flush_bytes && is_full(used_ + length)) flush_locked();
-  if (buffered_ == 0) {
-    used_ = sizeof(MessageHeader);
-    if (options.flush_after.count() > 0) since_ = Clock::now();
-  }
-  std::byte* at = buffer_.data() + used_;
-  const RecordHeader header{command.opcode, command.flags, static_cast<std::uint32_t>(length)};
-  std::memcpy(at, &header, sizeof header);
-  at = put_words(at + sizeof header, command.body);
-  put_words(at, command.tail);
-  used_ += length;
-  ++buffered_;
-  const std::uint64_t sequence = last_.load(std::memory_order_relaxed) + 1;
-  last_.store(sequence, std::memory_order_release);
-  if ((buffered_ >= options.flush_commands || used_ >= options.flush_bytes) && is_full(used_)) flush_locked();
-  return sequence;
-}
-
-/// Whether a buffer that has what it may, of so many bytes, leaves now: what is sent to a service that has much to do
-/// waits there, and larger buffers cost both ends less.
-bool ClientChannel::is_full(std::size_t bytes) const noexcept {
-  const std::uint32_t commands = session_.options().flush_commands;
-  const bool behind = under_way() - buffered_ >= kWhileBehind * commands;
-  return !behind || bytes > most_bytes_ || buffered_ >= kWhileBehind * commands;
+  assert(command.body.size() % 8 == 0);
+  std::byte* const at = next_record(command.opcode, command.flags, length) + sizeof(RecordHeader);
+  put_words(put_words(at, command.body), command.tail);
+  return written(length);
 }
 
 void ClientChannel::flush_locked() noexcept {

@@ -62,6 +62,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   /// `behind`: the piece before it, of what is one to the caller; 0: it is the first. Where that one is known not to
   /// have run this is none, also once the channel has recovered: kAborted.
   Result<std::uint64_t> append(const Command& command, std::uint64_t behind = 0);
+  Result<std::uint64_t> launch(const fairlead::command::Launch& launch, Bytes parameters);
   /// Of the bytes that go with it, up to a piece of a copy: if they are few they are its tail, else payload. Payloads
   /// are sent in the order of their records, beside them.
   /// `more`: of the same copy comes at once.
@@ -143,6 +144,10 @@ class ClientChannel : public fairlead::command::ChannelBody {
   }
   [[nodiscard]] bool has_failed() const noexcept { return failed_.load(std::memory_order_relaxed) != kNone; }
   [[nodiscard]] Status failed_status() const;
+  // Under lock_, one after the other: the buffer's next `length` bytes, which begin with the record's header; they are
+  // written, and the sequence.
+  [[nodiscard]] std::byte* next_record(std::uint16_t opcode, std::uint16_t flags, std::size_t length);
+  std::uint64_t written(std::size_t length);
   std::uint64_t write(const Command& command);
   std::uint64_t add_input(std::size_t bytes, std::shared_ptr<const std::vector<std::byte>> message);
   [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "datapath/command/graph/launch_record.h"
+
 namespace fairlead::datapath::command {
 namespace {
 
@@ -28,7 +30,6 @@ bool holds(const Record& record) noexcept {
 }
 
 std::uint64_t name_bytes(const LoadBody& body) noexcept { return body.name_bytes; }
-std::uint64_t parameter_bytes(const LaunchBody& body) noexcept { return body.parameter_bytes; }
 std::uint64_t new_parameter_bytes(const UpdateGraphBody& body) noexcept { return body.parameter_bytes; }
 std::uint64_t copied_bytes(const CopyBody& body) noexcept { return body.bytes; }
 std::uint64_t layout_bytes(const LoadFromBody& body) noexcept {
@@ -163,7 +164,7 @@ bool is_well_formed(const Record& record) noexcept {
     case Opcode::kLoad:
       return holds<LoadBody>(record, name_bytes, kMaxName);
     case Opcode::kLaunch:
-      return holds<LaunchBody>(record, parameter_bytes, kMaxParameters);
+      return is_well_formed_launch(record);
     case Opcode::kMark:
       return true;
     case Opcode::kFence:

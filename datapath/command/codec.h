@@ -105,6 +105,14 @@ struct Record {
   bytes = bytes.subspan(header.length);
   return record;
 }
+/// The same of records that were looked through.
+[[nodiscard]] inline Record next_record(Bytes& bytes) noexcept {
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const Record record{header.opcode, header.flags, bytes.first(header.length).subspan(sizeof header)};
+  bytes = bytes.subspan(header.length);
+  return record;
+}
 /// Whether the record's body holds what its opcode says. One that nobody knows does.
 [[nodiscard]] bool is_well_formed(const Record& record) noexcept;
 

@@ -124,13 +124,8 @@ Result<std::uint64_t> Channel::load(Handle function, Handle module, std::string_
 Result<std::uint64_t> Channel::launch(const Launch& launch, std::span<const std::byte> parameters) {
   if (!valid()) return no_channel();
   const Limits& limits = of(channel_)->limits();
-  if (Status fine = datapath::command::check_launch(launch, parameters.size(), limits); !fine.ok()) return fine;
-  const datapath::command::LaunchBody body{launch.function.bits,
-                                           {launch.grid.x, launch.grid.y, launch.grid.z},
-                                           {launch.block.x, launch.block.y, launch.block.z},
-                                           launch.shared_bytes,
-                                           static_cast<std::uint32_t>(parameters.size())};
-  return append(of(channel_), Opcode::kLaunch, body, parameters);
+  if (datapath::command::is_launch(launch, parameters.size(), limits)) return of(channel_)->launch(launch, parameters);
+  return datapath::command::check_launch(launch, parameters.size(), limits);
 }
 
 Result<std::uint64_t> Channel::user(std::uint16_t opcode, std::span<const std::byte> bytes) {

@@ -32,11 +32,15 @@ bool ServerChannel::add_payload(Payload payload) {
 
 void ServerChannel::advance() noexcept {
   front_.reset();
-  ++executed_;
-  ++unreported_;
+  passed(1);
+}
+
+void ServerChannel::passed(std::uint32_t count) noexcept {
+  executed_ += count;
+  unreported_ += count;
   news_ = true;
   if (!is_late()) complete_ = executed_;
-  if (--batches_.front().left == 0) batches_.pop_front();
+  if ((batches_.front().left -= count) == 0) batches_.pop_front();
   while (!payload_.empty() && payload_.front().sequence <= executed_) {
     payload_bytes_ -= payload_.front().bytes.size();
     give_large(std::move(payload_.front().message));

@@ -4,6 +4,7 @@
 // gaps. Ownership: batches and payload are kept until they have run. Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -75,11 +76,15 @@ class ServerChannel : public ChannelPlace {
 
   /// The next record, of number executed() + 1; nothing: there is none. It stays until advance().
   [[nodiscard]] const Record* front() noexcept {
-    if (!front_ && !batches_.empty()) front_ = take_record(batches_.front().rest);
+    if (!front_ && !batches_.empty()) front_ = next_record(batches_.front().rest);
     return front_ ? &*front_ : nullptr;
   }
   /// It has run, or was passed over.
   void advance() noexcept;
+  /// As front() and advance() for one record after the other, while `run(record, sequence)` says that it ran, at most
+  /// so many, up to a full reply. How many that were; the one that did not is the next.
+  template <typename Run>
+  std::uint32_t advance_while(std::uint32_t most, Run run);
   /// Its payload. Null: it has not come.
   [[nodiscard]] const Payload* payload() const noexcept;
   /// The payload that came first is another record's: the client left one out.
@@ -138,6 +143,9 @@ class ServerChannel : public ChannelPlace {
     std::uint32_t left = 0;
   };
 
+  /// So many more have run, of one batch.
+  void passed(std::uint32_t count) noexcept;
+
   std::deque<Batch> batches_;
   std::deque<Payload> payload_;
   std::uint64_t payload_bytes_ = 0;
@@ -158,5 +166,20 @@ class ServerChannel : public ChannelPlace {
   std::vector<std::byte> data_;
   std::uint32_t items_ = 0;
 };
+
+template <typename Run>
+std::uint32_t ServerChannel::advance_while(std::uint32_t most, Run run) {
+  if (front_ || batches_.empty() || unreported_ >= kCommandsPerReply) return 0;
+  Batch& batch = batches_.front();
+  most = std::min({most, batch.left, kCommandsPerReply - unreported_});
+  Bytes rest = batch.rest;
+  std::uint32_t ran = 0;
+  for (; ran < most; ++ran) {
+    if (!run(next_record(rest), executed_ + ran + 1)) break;
+    batch.rest = rest;
+  }
+  if (ran != 0) passed(ran);
+  return ran;
+}
 
 }  // namespace fairlead::datapath::command

@@ -2,10 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <utility>
 
+#include "datapath/command/graph/launch_record.h"
 #include "datapath/command/server_session.h"
 
 namespace fairlead::datapath::command {
@@ -20,7 +19,8 @@ using fairlead::command::Scope;
 namespace {
 
 constexpr std::chrono::microseconds kOldestUnsaid{50};
-constexpr std::uint32_t kCommandsPerClockRead = 8;
+constexpr std::uint32_t kMostStride = 32;           // commands between two looks at the clock, where they are quick:
+constexpr std::chrono::microseconds kAStride{4};    // so many that they take less than that
 constexpr std::uint32_t kTurn = 256;                // commands of a channel before it is another's turn,
 constexpr std::chrono::microseconds kTurnTime{50};  // or so much time, or one command longer
 constexpr std::uint64_t kShortCopy = 16 << 10;      // bytes of what takes a few microseconds
@@ -30,35 +30,11 @@ bool may_wait(const Record& record) noexcept {
          record.is(Opcode::kFence) || record.is(Opcode::kGraph) || record.is(Opcode::kCopyAcross);
 }
 
-// As it crosses, but for what follows it. So it is copied at once: put together out of a copy on the stack it cost a
-// tenth of the time of a launch that does nothing, as a CPU waits where it reads across two fresh stores.
-static_assert(offsetof(Launch, grid) == offsetof(LaunchBody, grid) &&
-              offsetof(Launch, block) == offsetof(LaunchBody, block) &&
-              offsetof(Launch, shared_bytes) == offsetof(LaunchBody, shared_bytes));
-
-Launch launch_of(const Record& record) noexcept {
-  Launch launch;
-  std::memcpy(static_cast<void*>(&launch), record.body.data(), offsetof(LaunchBody, parameter_bytes));
-  return launch;
-}
-
-std::uint64_t function_of(const Record& launch) noexcept {
-  std::uint64_t function = 0;
-  std::memcpy(&function, launch.body.data() + offsetof(LaunchBody, function), sizeof function);
-  return function;
-}
-
 /// Asked once for a function that is launched again and again.
 bool is_short(ServerDevice& device, std::uint64_t function) noexcept {
   if (device.asked != function) device.is_short = device.executor->is_short({function});
   device.asked = function;
   return device.is_short;
-}
-
-Bytes launch_parameters(const Record& record) noexcept {
-  std::uint32_t bytes = 0;
-  std::memcpy(&bytes, record.body.data() + offsetof(LaunchBody, parameter_bytes), sizeof bytes);
-  return record.body.subspan(sizeof(LaunchBody), bytes);
 }
 
 }  // namespace
@@ -125,17 +101,30 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
                                        Clock::time_point until) {
   Step last = Step::kDone;
   std::optional<Clock::time_point> began;
-  for (std::uint32_t i = 0; i < most && last == Step::kDone; ++i) {
-    last = step(channel);
+  Clock::time_point looked;
+  std::uint32_t unlooked = kMostStride;  // commands since the clock was read
+  for (std::uint32_t ran = 0; ran < most && last == Step::kDone;) {
+    std::uint32_t now_ran = launch_again(channel, gives_way ? 1 : std::min(most - ran, stride_));
+    if (now_ran == 0) {
+      last = step(channel);
+      now_ran = 1;
+    }
     if (is_over()) return last;
+    ran += now_ran;
+    unlooked += now_ran;
     if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
-    const bool look = (last == Step::kDone || last == Step::kNews) && (i % kCommandsPerClockRead == 0 || took_long_);
-    const Clock::time_point now = look ? outlet_.now() : Clock::time_point();
-    if (look && !began) began = now;
-    if (look && now - *began >= kTurnTime) last = Step::kTurnOver;
-    if (look && now >= until) last = Step::kTime;
+    const bool look = (last == Step::kDone || last == Step::kNews) && (unlooked >= stride_ || took_long_);
+    if (look) {
+      const Clock::time_point now = outlet_.now();
+      if (began) stride_ = now - looked < kAStride ? std::min(2 * stride_, kMostStride) : kLeastStride;
+      if (!began) began = now;
+      if (now - *began >= kTurnTime) last = Step::kTurnOver;
+      if (now >= until) last = Step::kTime;
+      looked = now;
+      unlooked = 0;
+    }
     if (!channel.owes_reply()) continue;
-    if (channel.reply_is_full() || (look && channel.is_old(now, kOldestUnsaid))) reply(channel);
+    if (channel.reply_is_full() || (look && channel.is_old(looked, kOldestUnsaid))) reply(channel);
   }
   if (device_of(channel).late) follow(channel);
   const bool goes_on = last == Step::kDone || last == Step::kNews || last == Step::kTurnOver;
@@ -154,22 +143,35 @@ void ServerSession::reply(ServerChannel& channel) {
   outlet_.send(TrafficClass::kCommands, channel.take_reply());
 }
 
+/// By the million: launches of what was launched before, which wait for nothing. How many of the channel's next
+/// commands are such, at most so many; they have run.
+std::uint32_t ServerSession::launch_again(ServerChannel& channel, std::uint32_t most) {
+  ServerDevice& device = device_of(channel);
+  if (!device.is_short || device.late || device.lost || channel.failure()) return 0;
+  Outcome failure;
+  const std::uint32_t ran = channel.advance_while(most, [&](const Record& record, std::uint64_t sequence) {
+    if (!record.is(Opcode::kLaunch) || function_of(record) != device.asked) return false;
+    tell_meter(channel.number(), sequence);
+    Outcome outcome = device.executor->launch(launch_of(record), parameters_of(record));
+    if (outcome.ok()) return true;
+    failure = std::move(outcome);
+    return false;
+  });
+  counts_.commands += ran;
+  if (ran != 0) took_long_ = false;
+  if (failure.ok()) return ran;
+  (void)channel.front();  // which it is
+  failed(channel, std::move(failure));
+  ++counts_.commands;
+  channel.advance();
+  return ran + 1;
+}
+
 ServerSession::Step ServerSession::step(ServerChannel& channel) {
   const Record* const record = channel.front();
   if (record == nullptr) return Step::kIdle;
   took_long_ = false;
   ServerDevice& device = device_of(channel);
-  // By the million: a launch of what was launched before, which waits for nothing.
-  const bool is_plain = record->is(Opcode::kLaunch) && !channel.failure() && !device.late && !device.lost &&
-                        device.is_short && device.asked == function_of(*record);
-  if (is_plain) {
-    tell_meter(channel);
-    Outcome outcome = device.executor->launch(launch_of(*record), launch_parameters(*record));
-    if (!outcome.ok()) failed(channel, std::move(outcome));
-    ++counts_.commands;
-    channel.advance();
-    return Step::kDone;
-  }
   // A recovery is not passed over, also where all is lost by now: then it is what fails.
   const bool passed_over =
       channel.failure() && (channel.failure()->scope >= Scope::kContext || !record->is(Opcode::kRecover));
@@ -179,7 +181,7 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
     }
     took_long_ = takes_long(device, *record);
     if (channel.owes_reply() && took_long_) reply(channel);
-    tell_meter(channel);
+    tell_meter(channel.number(), channel.executed() + 1);
     if (device.late && !device.lost) {
       device.executor->begin({channel.number(), channel.executed() + 1});
       channel.begin();
@@ -198,10 +200,10 @@ ServerSession::Step ServerSession::step(ServerChannel& channel) {
 }
 
 /// Which command is about to run, for who watches how long it takes.
-void ServerSession::tell_meter(const ServerChannel& channel) noexcept {
+void ServerSession::tell_meter(std::uint16_t channel, std::uint64_t sequence) noexcept {
   if (meter_ == nullptr) return;
-  meter_->channel.store(channel.number(), std::memory_order_relaxed);
-  meter_->sequence.store(channel.executed() + 1, std::memory_order_relaxed);
+  meter_->channel.store(channel, std::memory_order_relaxed);
+  meter_->sequence.store(sequence, std::memory_order_relaxed);
 }
 
 /// The channel's next command did.
@@ -287,7 +289,7 @@ Outcome ServerSession::execute(ServerChannel& channel, const Record& record) {
   if (record.opcode >= kFirstUserOpcode) return executor->user(record.opcode, tail_of(record));
   switch (static_cast<Opcode>(record.opcode)) {
     case Opcode::kLaunch:
-      return executor->launch(launch_of(record), launch_parameters(record));
+      return executor->launch(launch_of(record), parameters_of(record));
     case Opcode::kAllocate: {
       const auto body = body_of<AllocateBody>(record);
       return executor->allocate({body.handle}, body.bytes);

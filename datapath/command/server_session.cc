@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "datapath/command/graph/launch_record.h"
+
 namespace fairlead::datapath::command {
 
 ServerSession::ServerSession(Outlet& outlet, const Terms& terms, MakeExecutor make, SessionMeter* meter,
@@ -91,7 +93,7 @@ void ServerSession::take_commands(const MessageHeader& header, std::vector<std::
   Bytes records = Bytes(message).subspan(sizeof(MessageHeader));
   for (std::uint32_t i = 0; i < header.count; ++i) {
     const std::optional<Record> record = take_record(records);
-    if (!record || !is_well_formed(*record)) {
+    if (!record || !(is_well_formed_launch(*record) || is_well_formed(*record))) {
       return end(Code::kDataLoss,
                  fmt::format("command {} of channel {} is malformed", header.sequence + i, header.channel));
     }

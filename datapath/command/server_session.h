@@ -92,6 +92,7 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
+  static constexpr std::uint32_t kLeastStride = 8;
   enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTurnOver, kTime, kNews };
 
   void greet(Bytes body);
@@ -118,8 +119,9 @@ class ServerSession final : public SessionRunner {
   bool run(ServerDevice& device, ChannelOrder& channels, Clock::time_point until);
   /// `gives_way`: to what comes meanwhile.
   Step run(ServerChannel& channel, std::uint32_t most, bool gives_way, Clock::time_point until);
+  std::uint32_t launch_again(ServerChannel& channel, std::uint32_t most);
   Step step(ServerChannel& channel);
-  void tell_meter(const ServerChannel& channel) noexcept;
+  void tell_meter(std::uint16_t channel, std::uint64_t sequence) noexcept;
   void failed(ServerChannel& channel, fairlead::command::Outcome outcome);
   [[nodiscard]] std::optional<Step> wait_for(ServerChannel& channel, const Record& record);
   fairlead::command::Outcome execute(ServerChannel& channel, const Record& record);
@@ -160,9 +162,10 @@ class ServerSession final : public SessionRunner {
   Status ended_;
   bool kept_ = false;  // while its client is away
   Devices now_;
-  std::uint32_t fenced_ = 0;  // devices of which a channel waits for another device's, or for its image
-  bool moved_ = false;        // something did, since the last device's turn began
-  bool took_long_ = false;    // the last command
+  std::uint32_t fenced_ = 0;             // devices of which a channel waits for another device's, or for its image
+  bool moved_ = false;                   // something did, since the last device's turn began
+  bool took_long_ = false;               // the last command
+  std::uint32_t stride_ = kLeastStride;  // commands between two looks at the clock
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

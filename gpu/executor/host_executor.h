@@ -64,6 +64,7 @@ class HostExecutor final : public command::Executor {
   /// [offset, offset + bytes) of it, or null and in `why` what is wrong.
   [[nodiscard]] std::byte* find(command::Handle handle, std::uint64_t offset, std::uint64_t bytes,
                                 command::Outcome& why);
+  struct Checked;
   /// A kernel, and where its parameters are.
   struct Function {
     const command::HostKernel* kernel = nullptr;
@@ -72,6 +73,9 @@ class HostExecutor final : public command::Executor {
     std::array<std::uint32_t, kMaxParameters> offsets{};
     std::size_t least = 0, most = 0;  // bytes of all; what is more than the least is padding
     bool points = false;              // some are pointers or addresses
+
+    [[nodiscard]] bool takes(std::size_t bytes) const noexcept { return bytes >= least && bytes <= most; }
+    void read(std::size_t i, std::span<const std::byte> parameters, Checked& checked) const noexcept;
   };
   [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
   [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
@@ -82,13 +86,16 @@ class HostExecutor final : public command::Executor {
     std::array<command::Call::Argument, kMaxParameters> arguments;
     std::array<command::Pointer, kMaxParameters> pointers;  // of the parameters that are pointers, or addresses
   };
-  /// False, and in `why` what is wrong.
-  [[nodiscard]] bool check(const command::Launch& launch, std::span<const std::byte> parameters, Checked& checked,
-                           command::Outcome& why);
-  [[nodiscard]] bool check(const Function& function, const command::Launch& launch,
+  /// False, and in `why` what is wrong. Null: there is no such function.
+  [[nodiscard]] bool check(const Function* function, const command::Launch& launch,
                            std::span<const std::byte> parameters, Checked& checked, command::Outcome& why);
-  [[nodiscard]] bool read_parameters(const Function& function, std::span<const std::byte> parameters, Checked& checked,
-                                     command::Outcome& why);
+  // In two steps: what does not depend on the parameters, and the parameters.
+  [[nodiscard]] bool begin(const Function* function, const command::Launch& launch, std::size_t parameter_bytes,
+                           Checked& checked, command::Outcome& why) const;
+  [[nodiscard]] bool read(const Function& function, std::span<const std::byte> parameters, Checked& checked,
+                          command::Outcome& why);
+  [[nodiscard]] static command::Outcome refusal(const Function* function, const command::Launch& launch,
+                                                std::size_t parameter_bytes);
   [[nodiscard]] bool check_pointers(Checked& checked, command::Outcome& why);
   [[nodiscard]] bool check_address(std::size_t i, Checked& checked, command::Outcome& why);
   static void run(const command::HostKernel& kernel, const command::Call& call, command::Outcome& outcome);
@@ -115,10 +122,13 @@ class HostExecutor final : public command::Executor {
   std::unordered_map<std::uint64_t, Allocation> allocations_;
   std::uint64_t allocated_ = 0;
   std::unordered_map<std::uint64_t, Function> functions_;  // its entries stay where they are
-  // What was launched last is mostly launched again.
+  // What was looked for last is mostly looked for again.
   mutable std::uint64_t latest_ = 0;
   mutable const Function* latest_function_ = nullptr;
-  Checked launched_;  // the launch that runs, kept to spare its clearing
+  // The launch that runs. What was launched last is mostly launched again, with other parameters, and begun already.
+  Checked launched_;
+  const Function* again_ = nullptr;  // of that launch; null: it is not to be gone on with
+  command::Launch as_{};
   Graphs<std::vector<Step>> graphs_;
 };
 

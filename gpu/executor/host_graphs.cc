@@ -43,7 +43,8 @@ Outcome HostExecutor::update_graph(Handle graph, std::uint32_t number, const com
   if (number == 0 || number > steps->size() || (*steps)[number - 1].kernel == nullptr) return no_launch(number, graph);
   Step& step = (*steps)[number - 1];
   Checked checked;
-  if (!check(lay_out(*step.kernel), launch, parameters, checked, outcome)) {
+  const Function function = lay_out(*step.kernel);
+  if (!check(&function, launch, parameters, checked, outcome)) {
     return in_graph(std::move(outcome), number, graph);
   }
   GraphUses uses;
@@ -56,7 +57,8 @@ Outcome HostExecutor::check(const GraphCommand& command, std::size_t number, Ste
   Outcome outcome;
   if (command.kind == GraphCommand::Kind::kLaunch) {
     Checked checked;
-    if (check(command.launch, command.parameters, checked, outcome)) put_launch(checked, number, step, uses);
+    if (check(function_of(command.launch.function), command.launch, command.parameters, checked, outcome))
+      put_launch(checked, number, step, uses);
     return outcome;
   }
   step.to = find(command.to, command.to_offset, command.bytes, outcome);

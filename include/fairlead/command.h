@@ -87,6 +87,19 @@ struct Launch {
   std::uint32_t shared_bytes = 0;
 };
 
+/// Whether a launch has blocks and threads, and no more of them and of shared memory than that. A pure function, for
+/// who writes an executor.
+[[nodiscard]] constexpr bool fits(const Launch& launch, const Extent& most_blocks, std::uint32_t most_threads,
+                                  std::uint32_t most_shared_bytes) noexcept {
+  // 1 to most: from 0 the subtraction leads past it.
+  const auto within = [](std::uint32_t value, std::uint32_t most) { return value - 1 < most; };
+  const Extent &grid = launch.grid, &block = launch.block;
+  if (!within(grid.x, most_blocks.x) || !within(grid.y, most_blocks.y) || !within(grid.z, most_blocks.z)) return false;
+  if (!within(block.x, most_threads) || !within(block.y, most_threads) || !within(block.z, most_threads)) return false;
+  const std::uint64_t plane = std::uint64_t{block.x} * block.y;
+  return plane <= most_threads && plane * block.z <= most_threads && launch.shared_bytes <= most_shared_bytes;
+}
+
 /// A pointer parameter: a byte of an allocation.
 struct Pointer {
   Handle allocation;

@@ -22,9 +22,8 @@ namespace fairlead::datapath::command {
     return wrong(fmt::format("a grid of {} x {} x {} blocks; each is 1 to {}, {}, {}", grid.x, grid.y, grid.z,
                              limits.grid.x, limits.grid.y, limits.grid.z));
   }
-  const std::uint64_t most = limits.block_threads, plane = std::uint64_t{block.x} * block.y;
-  const bool fits = plane != 0 && block.z != 0 && plane <= most && block.z <= most && plane * block.z <= most;
-  if (!fits) {
+  const std::uint32_t most = limits.block_threads;
+  if (!fairlead::command::fits({{}, {}, block}, {1, 1, 1}, most, 0)) {
     return wrong(fmt::format("a block of {} x {} x {} threads; it has 1 to {}", block.x, block.y, block.z, most));
   }
   if (launch.shared_bytes > limits.shared_bytes) {
@@ -34,6 +33,13 @@ namespace fairlead::datapath::command {
     return wrong(fmt::format("{} bytes of parameters; a launch has at most {}", parameters, limits.parameter_bytes));
   }
   return {};
+}
+
+/// Whether check_launch() is ok.
+[[nodiscard]] inline bool is_launch(const fairlead::command::Launch& launch, std::size_t parameters,
+                                    const fairlead::command::Limits& limits) noexcept {
+  return launch.function.bits != 0 && parameters <= limits.parameter_bytes &&
+         fairlead::command::fits(launch, limits.grid, limits.block_threads, limits.shared_bytes);
 }
 
 /// ok, or why there is no such launch.

@@ -57,7 +57,8 @@ bool ShmEndpoint::poll() noexcept {
   bool happened = look_around();
   // By index: paths may be opened, and others destroyed, from inside the calls.
   for (std::size_t i = 0; i < shared_.paths.size(); ++i) {
-    if (shared_.paths[i] != nullptr) happened |= shared_.paths[i]->advance();
+    ShmPath* const path = shared_.paths[i];
+    if (path != nullptr && !path->is_still()) happened |= path->advance();
   }
   ready_paths_ = 0;
   for (const ShmPath* path : shared_.paths) ready_paths_ += path != nullptr && path->ready() ? 1 : 0;

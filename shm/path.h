@@ -62,6 +62,11 @@ class ShmPath final : public datapath::Path, private Sink {
   /// The peer has come with this path's token. False: this path does not wait for it.
   bool adopt(Guest& guest) noexcept;
   bool advance() noexcept;
+  /// advance() would find nothing. Most looks at most paths end here.
+  [[nodiscard]] bool is_still() const noexcept {
+    const bool owes = announce_ready_ || readable_ || owes_wake_ || memory_.hung_up() || !given_.is_settled();
+    return state_ == State::kReady && !owes && responder_.is_still() && requester_.is_still();
+  }
   /// Has the peer wake us when there is something. False: there is already.
   bool arm() noexcept;
   void disarm() noexcept;
@@ -73,6 +78,7 @@ class ShmPath final : public datapath::Path, private Sink {
 
  private:
   static constexpr std::uint32_t kLooksAfterHangUp = 64;
+  static constexpr std::uint64_t kFewRequests = 4;
   enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
 
   bool advance_handshake() noexcept;
@@ -113,6 +119,7 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
+  bool put_off_ = false;    // what the peer says of our requests, at the last poll
   bool owes_wake_ = false;  // whoever sleeps, at the next poll: it could not be woken, or others would have waited
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;

@@ -83,6 +83,9 @@ class Requester {
   /// Payload that has gone into the ring, or been named there, since this was asked last.
   [[nodiscard]] std::uint64_t take_sent() noexcept { return std::exchange(sent_bytes_, 0); }
 
+  /// advance() would look at nothing, until something is posted.
+  [[nodiscard]] bool is_still() const noexcept { return idle() && reads_.empty() && pulled_.empty(); }
+
   [[nodiscard]] bool idle() const noexcept { return first_ == end_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return end_ - first_; }
   /// After stop(): the oldest request that was not reported, and what to report of it.

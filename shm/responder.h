@@ -39,6 +39,10 @@ class Responder {
   Advance advance(Sink& sink, std::size_t turn) noexcept;
   /// Whether advance() would find something to do. For who is about to sleep.
   [[nodiscard]] bool has_work() noexcept;
+  /// advance() would do nothing: no request is here or under way, and the peer knows of all that ended.
+  [[nodiscard]] bool is_still() const noexcept {
+    return doing_ == Doing::kNothing && told_ == ended_ && !news_ && !in_.ready();
+  }
   /// Whether the peer has something new to look at since this was asked last.
   [[nodiscard]] bool take_news() noexcept { return std::exchange(news_, false); }
 

@@ -9,21 +9,19 @@
 
 namespace fairlead::datapath {
 
-/// Copies them one segment behind the other, and returns their end. The first segment is the session's own; what is
-/// behind it may be the application's and gone: unmapped, or its file cut short. Zeros stand for that, and whoever
-/// posted the message asks what became of it (readable()).
+/// Copies them one segment behind the other, and returns their end. Segments may be the application's and gone, unless
+/// they are the session's (kOwnBytes): unmapped, or their file cut short. Zeros stand for that, and whoever posted the
+/// message asks what became of it (readable()).
 inline std::byte* copy_message(std::byte* to, std::span<const LocalSegment> segments) noexcept {
-  bool is_own = true;
   for (const LocalSegment& each : segments) {
     if (each.length != 0) {
-      if (is_own) {
+      if (each.key == kOwnBytes) {
         std::memcpy(to, each.data, each.length);
       } else if (!guarded_copy(to, each.data, each.length, each.data)) {
         std::memset(to, 0, each.length);
       }
     }
     to += each.length;
-    is_own = false;
   }
   return to;
 }

@@ -24,6 +24,9 @@ namespace fairlead::datapath {
 
 class MemoryDomain;
 
+/// LocalSegment::key of a message's bytes that are the session's own, and stay where they are while they are posted.
+inline constexpr std::uint64_t kOwnBytes = ~std::uint64_t{0};
+
 /// A part of registered local memory (for messages: of any memory).
 struct LocalSegment {
   std::byte* data = nullptr;

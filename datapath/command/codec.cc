@@ -230,12 +230,22 @@ std::optional<ReplyData> take_data(Bytes& data) noexcept {
 
 std::vector<std::byte> reply_message(std::uint16_t channel, const Reply& reply) {
   std::vector<std::byte> message;
-  message.reserve(sizeof(MessageHeader) + sizeof(ReplyBody) + reply.data.size());
-  put(message, MessageHeader{.type = static_cast<std::uint8_t>(MessageType::kReply),
-                             .channel = channel,
-                             .count = reply.items,
-                             .sequence = reply.executed});
-  put(message, ReplyBody{reply.accepted, reply.complete, reply.failure ? 1u : 0u});
+  write_reply(message, channel, reply);
+  return message;
+}
+
+void write_reply(std::vector<std::byte>& message, std::uint16_t channel, const Reply& reply) {
+  const struct {
+    MessageHeader header;
+    ReplyBody body;
+  } front{{.type = static_cast<std::uint8_t>(MessageType::kReply),
+           .channel = channel,
+           .count = reply.items,
+           .sequence = reply.executed},
+          {reply.accepted, reply.complete, reply.failure ? 1u : 0u}};
+  static_assert(sizeof front == sizeof(MessageHeader) + sizeof(ReplyBody));
+  message.resize(sizeof front);
+  std::memcpy(message.data(), &front, sizeof front);
   if (reply.failure) {
     const Bytes text = bytes_of(reply.failure->text);
     put(message,
@@ -244,7 +254,6 @@ std::vector<std::byte> reply_message(std::uint16_t channel, const Reply& reply) 
     put_padded(message, text);
   }
   message.insert(message.end(), reply.data.begin(), reply.data.end());
-  return message;
 }
 
 void put_data(std::vector<std::byte>& items, std::uint64_t sequence, Bytes bytes) {

@@ -144,6 +144,8 @@ struct ReplyData {
 
 /// The reply's message; `data`: items as put_data() wrote them.
 [[nodiscard]] std::vector<std::byte> reply_message(std::uint16_t channel, const Reply& reply);
+/// The same into `message`, whose room is used again.
+void write_reply(std::vector<std::byte>& message, std::uint16_t channel, const Reply& reply);
 void put_data(std::vector<std::byte>& items, std::uint64_t sequence, Bytes bytes);
 
 }  // namespace fairlead::datapath::command

@@ -164,10 +164,11 @@ Status Channel::wait(std::uint64_t sequence, Stage stage, std::chrono::nanosecon
   if (sequence > last())
     return wrong("command {} of channel {} was not appended; {} is the last", sequence, number(), last());
   ClientSession& session = of(channel_)->session();
-  const Clock::time_point now = Clock::now(), never = Clock::time_point::max();
   const auto settled = [&] { return of(channel_)->is_settled(sequence, stage); };
   if (!settled()) {
     session.flush_all();
+    const Clock::time_point never = Clock::time_point::max();
+    const Clock::time_point now = timeout != std::chrono::nanoseconds::max() ? Clock::now() : Clock::time_point();
     if (!session.wait_until(settled, timeout < never - now ? now + timeout : never)) {
       if (session.has_ended()) return session.status();
       return {Code::kDeadlineExceeded,

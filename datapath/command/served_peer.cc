@@ -145,11 +145,7 @@ void ServedPeer::attach(Peer peer, std::vector<std::byte> said) {
 }
 
 void ServedPeer::queue(News news) {
-  if (!thread_.joinable()) {
-    std::vector<News> one;
-    one.push_back(std::move(news));
-    return take(std::move(one));
-  }
+  if (!thread_.joinable()) return take(news);
   const std::lock_guard lock(mutex_);
   if (news.peer) forget_attached();
   queued_bytes_ += news.event.data.size() + kMessageCost;
@@ -192,29 +188,26 @@ bool ServedPeer::waits_for_time() {
   return session_->is_pending() || (session_->is_held() && used_up);
 }
 
-void ServedPeer::take(std::vector<News> all) {
-  for (News& news : all) {
-    Event& event = news.event;
-    if (news.peer) {
-      peer_ = *std::move(news.peer);
-      for (auto& sent : sent_) sent.clear();
-      untaken_ = 0;
-      unsent_ = Status();
-      session_->resume(std::move(event.data));
-      if (told_) peer_.close(kGrace);  // it ended meanwhile, as the client hears now
-      continue;
-    }
-    if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
-    Bytes body = event.data;
-    const auto header = command::take<MessageHeader>(body);
-    // Once: each answer is one more that its client may leave untaken. What comes again is out of place.
-    const bool asks = header && is_message(*header, MessageType::kOpenWindow);
-    if (asks && session_->is_welcome() && !session_->is_over() && !std::exchange(asked_, true)) {
-      open_window(header->count != 0);
-      continue;
-    }
-    session_->take(std::move(event.data), event.traffic);
+void ServedPeer::take(News& news) {
+  Event& event = news.event;
+  if (news.peer) {
+    peer_ = *std::move(news.peer);
+    for (auto& sent : sent_) sent.clear();
+    untaken_ = 0;
+    unsent_ = Status();
+    session_->resume(std::move(event.data));
+    if (told_) peer_.close(kGrace);  // it ended meanwhile, as the client hears now
+    return;
   }
+  if (event.value != kMessageValue) event.data.clear();  // none of ours, which the session says
+  Bytes body = event.data;
+  const auto header = command::take<MessageHeader>(body);
+  // Once: each answer is one more that its client may leave untaken. What comes again is out of place.
+  const bool asks = header && is_message(*header, MessageType::kOpenWindow);
+  if (asks && session_->is_welcome() && !session_->is_over() && !std::exchange(asked_, true)) {
+    return open_window(header->count != 0);
+  }
+  session_->take(std::move(event.data), event.traffic);
 }
 
 void ServedPeer::open_window(bool may_be_for_reads) {
@@ -331,7 +324,7 @@ void ServedPeer::take_queued() {
     session_->set_news(false);
   }
   moved_at_ = Clock::now();
-  take(std::move(all));
+  for (News& news : all) take(news);
   if (overrun) session_->overrun();
 }
 

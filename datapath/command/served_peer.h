@@ -99,7 +99,7 @@ class ServedPeer final : private Outlet {
   };
   void queue(News news);
   void forget_attached();
-  void take(std::vector<News> all);
+  void take(News& news);
   /// What the client asked for, if the session has begun.
   void open_window(bool may_be_for_reads);
   void count(std::uint32_t device);

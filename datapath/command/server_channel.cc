@@ -105,19 +105,18 @@ void ServerChannel::say_again(std::uint64_t failed, std::uint64_t scope) noexcep
   news_ = true;
 }
 
-std::vector<std::byte> ServerChannel::take_reply() {
+void ServerChannel::take_reply(std::vector<std::byte>& message) {
   Reply reply{executed_, accepted_, complete_, {}, data_, items_};
   if (failure_ && !failure_said_) {
     reply.failure = failure_;
     failure_said_ = true;
   }
-  std::vector<std::byte> message = reply_message(number(), reply);
+  write_reply(message, number(), reply);
   data_.clear();
   items_ = 0;
   unreported_ = 0;
   news_ = false;
   oldest_.reset();
-  return message;
 }
 
 }  // namespace fairlead::datapath::command

@@ -130,7 +130,8 @@ class ServerChannel : public ChannelPlace {
     return unreported_ >= kCommandsPerReply || data_.size() >= kReplyBytes;
   }
   [[nodiscard]] bool is_old(Clock::time_point now, Clock::duration most) noexcept;
-  [[nodiscard]] std::vector<std::byte> take_reply();
+  /// Into `message`, whose room is used again.
+  void take_reply(std::vector<std::byte>& message);
 
   // Of a session that its client may go on with over another peer.
   /// All of that is news again, but for results; so is a failure, unless the client was told of this one.

@@ -102,7 +102,6 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
   Step last = Step::kDone;
   std::optional<Clock::time_point> began;
   Clock::time_point looked;
-  std::uint32_t unlooked = kMostStride;  // commands since the clock was read
   for (std::uint32_t ran = 0; ran < most && last == Step::kDone;) {
     std::uint32_t now_ran = launch_again(channel, gives_way ? 1 : std::min(most - ran, stride_));
     if (now_ran == 0) {
@@ -111,9 +110,10 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     }
     if (is_over()) return last;
     ran += now_ran;
-    unlooked += now_ran;
+    unlooked_ += now_ran;
     if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
-    const bool look = (last == Step::kDone || last == Step::kNews) && (unlooked >= stride_ || took_long_);
+    const bool is_due = unlooked_ >= stride_ || took_long_ || (!began && until != Clock::time_point::max());
+    const bool look = is_due && (last == Step::kDone || last == Step::kNews);
     if (look) {
       const Clock::time_point now = outlet_.now();
       if (began) stride_ = now - looked < kAStride ? std::min(2 * stride_, kMostStride) : kLeastStride;
@@ -121,7 +121,7 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
       if (now - *began >= kTurnTime) last = Step::kTurnOver;
       if (now >= until) last = Step::kTime;
       looked = now;
-      unlooked = 0;
+      unlooked_ = 0;
     }
     if (!channel.owes_reply()) continue;
     if (channel.reply_is_full() || (look && channel.is_old(looked, kOldestUnsaid))) reply(channel);
@@ -140,7 +140,8 @@ std::uint64_t ServerSession::waiting() const noexcept {
 
 void ServerSession::reply(ServerChannel& channel) {
   ++counts_.replies;
-  outlet_.send(TrafficClass::kCommands, channel.take_reply());
+  channel.take_reply(reply_);
+  outlet_.send(TrafficClass::kCommands, reply_);
 }
 
 /// By the million: launches of what was launched before, which wait for nothing. How many of the channel's next

@@ -157,7 +157,7 @@ class ServerSession final : public SessionRunner {
   ServerChannels channels_;
   ServerChannels last_channels_;       // of a session that has ended: nothing runs there, but what ran may write there
   std::vector<ServerDevice> devices_;  // the session's, by number; their executors may write into what channels keep
-  std::vector<std::byte> scratch_;
+  std::vector<std::byte> scratch_, reply_;
   std::span<std::byte> window_;
   Status ended_;
   bool kept_ = false;  // while its client is away
@@ -166,6 +166,7 @@ class ServerSession final : public SessionRunner {
   bool moved_ = false;                   // something did, since the last device's turn began
   bool took_long_ = false;               // the last command
   std::uint32_t stride_ = kLeastStride;  // commands between two looks at the clock
+  std::uint32_t unlooked_ = 0;           // since the last
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

@@ -151,7 +151,7 @@ bool Flow::send_path_message(const PathMessage& message, PostedRequest::Use use)
   PathHeader header;
   encode(message, header);
   const LocalSegment segments[2] = {
-      {header, kPathHeaderBytes, 0},
+      {header, kPathHeaderBytes, kOwnBytes},
       {const_cast<std::byte*>(message.data.data()), message.data.size(), 0}};  // read by post() only
   const WorkRequest request{
       slot->in_flight.next_id(), OpKind::kMessage, {segments, message.data.empty() ? 1u : 2u}, 0, 0};

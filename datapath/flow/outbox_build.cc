@@ -170,14 +170,14 @@ void Outbox::put_message(const Way& way, TransferImpl& t) {
     message.value = word.remote->id;
     message.offset = word.offset;
     message.total = t.ticket;
-    segments[used++] = {t.message.data(), t.message.size(), 0};
+    segments[used++] = {t.message.data(), t.message.size(), kOwnBytes};
   } else if (t.has_bytes()) {
     const std::uint64_t room = way.can->max_message - kPathHeaderBytes;
     const std::uint64_t length = std::min<std::uint64_t>(room, t.message.size() - t.message_posted);
     message.type = t.is_send ? MessageType::kFragment : MessageType::kNotifyFragment;
     message.offset = t.message_posted;
     message.total = t.message.size();
-    if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, 0};
+    if (length != 0) segments[used++] = {t.message.data() + t.message_posted, length, kOwnBytes};
     t.message_posted += length;
     message_bytes_ += weight = length;
     last = t.message_posted == t.message.size();
@@ -187,7 +187,7 @@ void Outbox::put_message(const Way& way, TransferImpl& t) {
   const bool counts = !t.is_outcome && t.atomic == AtomicOp::kNone;
   message.sequence = built.request.sequence = counts ? window_.take(weight) : window_.take_uncounted();
   encode(message, headers_[count_]);
-  segments[0] = {headers_[count_], kPathHeaderBytes, 0};
+  segments[0] = {headers_[count_], kPathHeaderBytes, kOwnBytes};
   requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};
   segments_used_ += used;
   t.message_all_posted = last;

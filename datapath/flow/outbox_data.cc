@@ -338,7 +338,7 @@ bool Outbox::build_staged(const Way& way, TransferImpl& t) {
   message.offset = op.offset + first.offset;
   message.length = static_cast<std::uint32_t>(built.request.bytes);
   encode(message, headers_[count_]);
-  segments[0] = {headers_[count_], kPathHeaderBytes, 0};
+  segments[0] = {headers_[count_], kPathHeaderBytes, kOwnBytes};
   const std::size_t used = read ? 1 : 1 + data.local.size();
   if (read) segments_used_ -= data.local.size();
   requests_[count_] = {0, OpKind::kMessage, {segments, used}, 0, 0};

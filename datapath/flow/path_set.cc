@@ -317,7 +317,7 @@ void PathSet::prove(PathSlot& slot) {
   hello.type = MessageType::kHello;
   hello.sequence = slot.epoch;
   encode(hello, header);
-  const LocalSegment message[2] = {{header, kPathHeaderBytes, 0}, {source.data, said, 0}};
+  const LocalSegment message[2] = {{header, kPathHeaderBytes, kOwnBytes}, {source.data, said, 0}};
   const bool write = transport.device->capabilities().one_sided && slot.peer_probe.key != 0 && !slot.probe_posted;
   const WorkRequest requests[2] = {
       {kProbeId, OpKind::kWrite, {&source, 1}, slot.peer_probe.address, slot.peer_probe.key},

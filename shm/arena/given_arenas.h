@@ -23,7 +23,8 @@ class GivenArenas {
   void stop() noexcept { allowed_ = false; }
 
   /// Takes back what is gone. False: the peer cannot be told now, and no address may be named to it.
-  [[nodiscard]] bool settle() noexcept { return own_.removed() == settled_ || take_back(); }
+  [[nodiscard]] bool settle() noexcept { return is_settled() || take_back(); }
+  [[nodiscard]] bool is_settled() const noexcept { return own_.removed() == settled_; }
   /// Gives the arena if need be. Whether the peer has it mapped: it says so only when it has looked.
   [[nodiscard]] bool reaches(ArenaNumber arena) noexcept;
   /// The same of the arena that holds these bytes, if there is one.

@@ -44,8 +44,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
                 const fairlead::command::ChannelOptions& options = {});
 
   [[nodiscard]] std::uint16_t number() const noexcept { return number_; }
-  [[nodiscard]] std::int32_t priority() const noexcept { return options_.priority; }
-  [[nodiscard]] std::uint32_t device() const noexcept { return options_.device; }
+  [[nodiscard]] const fairlead::command::ChannelOptions& options() const noexcept { return options_; }
   /// Of its device.
   [[nodiscard]] const fairlead::command::Limits& limits() const noexcept;
   /// Of the session's channels, by priority; the session sets it.

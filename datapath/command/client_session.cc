@@ -166,7 +166,7 @@ ClientChannel* ClientSession::open_channel(const fairlead::command::ChannelOptio
   ClientChannel* const channel = channels_[number].get();
   // Behind those that go before it, and the same; who walks along sees it or not.
   std::atomic<ClientChannel*>* at = &first_;
-  for (ClientChannel* each = at->load(); each != nullptr && each->priority() <= priority; each = at->load()) {
+  for (ClientChannel* each = at->load(); each != nullptr && each->options().priority <= priority; each = at->load()) {
     at = &each->next_in_order();
   }
   channel->next_in_order().store(at->load(), std::memory_order_relaxed);

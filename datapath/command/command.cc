@@ -42,8 +42,8 @@ Result<std::uint64_t> append(ClientChannel* channel, Opcode opcode, const Body& 
 // ---- Channel -------------------------------------------------------------------------------------------------------
 
 std::uint32_t Channel::number() const noexcept { return valid() ? of(channel_)->number() : 0; }
-std::int32_t Channel::priority() const noexcept { return valid() ? of(channel_)->priority() : 0; }
-std::uint32_t Channel::device() const noexcept { return valid() ? of(channel_)->device() : 0; }
+std::int32_t Channel::priority() const noexcept { return valid() ? of(channel_)->options().priority : 0; }
+std::uint32_t Channel::device() const noexcept { return valid() ? of(channel_)->options().device : 0; }
 
 Result<std::uint64_t> Channel::allocate(Handle handle, std::uint64_t bytes) {
   if (!valid()) return no_channel();

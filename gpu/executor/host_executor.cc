@@ -256,7 +256,7 @@ Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> pa
   if (!again) {
     again_ = nullptr;
     const Function* const function = function_of(launch.function);
-    if (!begin(function, launch, parameters.size(), launched_, outcome)) return outcome;
+    if (!begin_launch(function, launch, parameters.size(), launched_, outcome)) return outcome;
     again_ = function;
     as_ = launch;
   }
@@ -266,11 +266,11 @@ Outcome HostExecutor::launch(const Launch& launch, std::span<const std::byte> pa
 
 bool HostExecutor::check(const Function* function, const Launch& launch, std::span<const std::byte> parameters,
                          Checked& checked, Outcome& why) {
-  return begin(function, launch, parameters.size(), checked, why) && read(*function, parameters, checked, why);
+  return begin_launch(function, launch, parameters.size(), checked, why) && read(*function, parameters, checked, why);
 }
 
-bool HostExecutor::begin(const Function* function, const Launch& launch, std::size_t parameter_bytes, Checked& checked,
-                         Outcome& why) const {
+bool HostExecutor::begin_launch(const Function* function, const Launch& launch, std::size_t parameter_bytes,
+                                Checked& checked, Outcome& why) const {
   if (function == nullptr || !fits(launch, kMost) || !function->takes(parameter_bytes)) {
     why = refusal(function, launch, parameter_bytes);
     return false;

@@ -90,8 +90,8 @@ class HostExecutor final : public command::Executor {
   [[nodiscard]] bool check(const Function* function, const command::Launch& launch,
                            std::span<const std::byte> parameters, Checked& checked, command::Outcome& why);
   // In two steps: what does not depend on the parameters, and the parameters.
-  [[nodiscard]] bool begin(const Function* function, const command::Launch& launch, std::size_t parameter_bytes,
-                           Checked& checked, command::Outcome& why) const;
+  [[nodiscard]] bool begin_launch(const Function* function, const command::Launch& launch, std::size_t parameter_bytes,
+                                  Checked& checked, command::Outcome& why) const;
   [[nodiscard]] bool read(const Function& function, std::span<const std::byte> parameters, Checked& checked,
                           command::Outcome& why);
   [[nodiscard]] static command::Outcome refusal(const Function* function, const command::Launch& launch,

@@ -17,7 +17,7 @@ Result<std::uint64_t> Channel::copy_across(Handle to, std::uint64_t to_offset, s
                                            std::uint64_t from_offset, std::uint64_t bytes) {
   if (!valid()) return no_channel();
   ClientChannel& channel = *of(channel_);
-  if (from_device == channel.device()) return copy_within(to, to_offset, from, from_offset, bytes);
+  if (from_device == channel.options().device) return copy_within(to, to_offset, from, from_offset, bytes);
   if (channel.limits().version < datapath::command::kDevicesVersion) {
     return Status(Code::kVersionMismatch,
                   fmt::format("the service speaks version {} of the commands' protocol, which knows of one device",
@@ -25,7 +25,7 @@ Result<std::uint64_t> Channel::copy_across(Handle to, std::uint64_t to_offset, s
   }
   if (from_device >= channel.session().device_count()) {
     return Status(Code::kOutOfRange, fmt::format("a copy from device {} to device {}; the session has {}, from 0 on",
-                                                 from_device, channel.device(), channel.session().device_count()));
+                                                 from_device, channel.options().device, channel.session().device_count()));
   }
   for (std::uint64_t last = 0;;) {
     const std::uint64_t piece = std::min<std::uint64_t>(bytes, channel.limits().payload_bytes);

@@ -29,7 +29,7 @@ ClientRange::Fate fate_of(const ClientChannel& channel, const Mark& mark) {
 /// Where that allocation is, unless the command that was to place it has failed or was passed over, or another has
 /// released it.
 std::optional<ClientRange::Placed> find(const ClientChannel& channel, Handle handle) {
-  auto placed = channel.session().range().find({channel.device(), handle.bits});
+  auto placed = channel.session().range().find({channel.options().device, handle.bits});
   if (!placed) return placed;
   const bool is_there = fate_of(channel, placed->by) != ClientRange::Fate::kPassedOver;
   const bool stays = !placed->released || fate_of(channel, *placed->released) == ClientRange::Fate::kPassedOver;

@@ -72,6 +72,7 @@ bool ShmEndpoint::look_around() noexcept {
   const bool all_ready = ready_paths_ > 0 && ready_paths_ == shared_.paths.size();
   if (all_ready && !armed_ && ++polls_ % kPollsPerLook != 0) return false;
   armed_ = false;  // and who else sleeps is woken all the same, until disarm()
+  if (std::exchange(shared_.urgent_moved, false)) shared_.urgent_at = shared_.clock.now();
   std::array<epoll_event, kMaxEvents> ready;
   const int count = ::epoll_wait(shared_.epoll.get(), ready.data(), kMaxEvents, 0);
   bool listener = listener_.deadline().has_value();

@@ -215,13 +215,10 @@ bool ShmPath::advance_ready() noexcept {
   const std::size_t most = turn();
   const Advance in = responder_.advance(*this, most);
   if (state_ != State::kReady) return true;
-  // What was delivered goes on at once: what the peer says of our own requests is in a line that it has just written,
-  // and can wait until the next poll, where they are few.
-  put_off_ = in.happened && polled_ && !put_off_ && requester_.outstanding() <= kFewRequests;
-  const Advance back = put_off_ ? Advance() : requester_.advance(*this, most);
+  const Advance back = requester_.advance(*this, most);
   if (state_ != State::kReady) return true;
   context_.traffic.bytes_received.add(in.bytes + back.bytes);
-  // Also who looks whether the peer sleeps waits for all that was written to its lines.
+  // What was delivered goes on at once: who looks whether the peer sleeps waits for all that was written to its lines.
   owes_wake_ |= in.happened && polled_;
   if (!owes_wake_) wake();
   const bool happened = in.happened || back.happened;

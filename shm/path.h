@@ -78,7 +78,6 @@ class ShmPath final : public datapath::Path, private Sink {
 
  private:
   static constexpr std::uint32_t kLooksAfterHangUp = 64;
-  static constexpr std::uint64_t kFewRequests = 4;
   enum class State : std::uint8_t { kIdle, kWaiting, kDialing, kGreeting, kReady, kDown, kClosed };
 
   bool advance_handshake() noexcept;
@@ -119,7 +118,6 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
-  bool put_off_ = false;    // what the peer says of our requests, at the last poll
   bool owes_wake_ = false;  // whoever sleeps, at the next poll: it could not be woken, or others would have waited
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;

@@ -84,7 +84,7 @@ class Requester {
   [[nodiscard]] std::uint64_t take_sent() noexcept { return std::exchange(sent_bytes_, 0); }
 
   /// advance() would look at nothing, until something is posted.
-  [[nodiscard]] bool is_still() const noexcept { return idle() && reads_.empty() && pulled_.empty(); }
+  [[nodiscard]] bool is_still() const noexcept { return idle() && reads_.empty() && pulled_.empty() && !out_.lied(); }
 
   [[nodiscard]] bool idle() const noexcept { return first_ == end_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return end_ - first_; }

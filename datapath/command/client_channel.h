@@ -137,7 +137,7 @@ class ClientChannel : public fairlead::command::ChannelBody {
   /// Under lock_. Null: it ran, or may yet.
   [[nodiscard]] const fairlead::command::Failure* passed_over(std::uint64_t sequence) const noexcept;
   enum class Room : std::uint8_t { kYes, kNo, kFailed };
-  [[nodiscard]] Room room(std::uint64_t payload) const noexcept;
+  [[nodiscard]] inline Room room(std::uint64_t payload) const noexcept;
   [[nodiscard]] std::uint64_t under_way() const noexcept {
     return last_.load(std::memory_order_relaxed) - executed_.load(std::memory_order_acquire);
   }
@@ -145,11 +145,11 @@ class ClientChannel : public fairlead::command::ChannelBody {
   [[nodiscard]] Status failed_status() const;
   // Under lock_, one after the other: the buffer's next `length` bytes, which begin with the record's header; they are
   // written, and the sequence.
-  [[nodiscard]] std::byte* next_record(std::uint16_t opcode, std::uint16_t flags, std::size_t length);
-  std::uint64_t written(std::size_t length);
+  [[nodiscard]] inline std::byte* next_record(std::uint16_t opcode, std::uint16_t flags, std::size_t length);
+  inline std::uint64_t written(std::size_t length);
   std::uint64_t write(const Command& command);
   std::uint64_t add_input(std::size_t bytes, std::shared_ptr<const std::vector<std::byte>> message);
-  [[nodiscard]] bool is_full(std::size_t bytes) const noexcept;
+  [[nodiscard]] inline bool is_full(std::size_t bytes) const noexcept;
   void flush_locked() noexcept;
   /// Of its priority and device, before its first commands.
   void tell() noexcept;

@@ -19,8 +19,9 @@ using fairlead::command::Scope;
 namespace {
 
 constexpr std::chrono::microseconds kOldestUnsaid{50};
-constexpr std::uint32_t kMostStride = 32;           // commands between two looks at the clock, where they are quick:
-constexpr std::chrono::microseconds kAStride{4};    // so many that they take less than that
+// Commands between two looks at the clock: more, where the last took less than that time.
+constexpr std::uint32_t kLeastStride = 8, kMostStride = 32;
+constexpr std::chrono::microseconds kAStride{4};
 constexpr std::uint32_t kTurn = 256;                // commands of a channel before it is another's turn,
 constexpr std::chrono::microseconds kTurnTime{50};  // or so much time, or one command longer
 constexpr std::uint64_t kShortCopy = 16 << 10;      // bytes of what takes a few microseconds
@@ -102,8 +103,11 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
   Step last = Step::kDone;
   std::optional<Clock::time_point> began;
   Clock::time_point looked;
+  std::uint32_t stride = kLeastStride;  // commands between two looks at the clock
   for (std::uint32_t ran = 0; ran < most && last == Step::kDone;) {
-    std::uint32_t now_ran = launch_again(channel, gives_way ? 1 : std::min(most - ran, stride_));
+    const bool is_timed = !began && until != Clock::time_point::max();  // there may be time for one alone
+    const std::uint32_t row = is_timed || gives_way ? 1 : stride - std::min(unlooked_, stride - 1);
+    std::uint32_t now_ran = launch_again(channel, std::min(most - ran, row));
     if (now_ran == 0) {
       last = step(channel);
       now_ran = 1;
@@ -112,11 +116,11 @@ ServerSession::Step ServerSession::run(ServerChannel& channel, std::uint32_t mos
     ran += now_ran;
     unlooked_ += now_ran;
     if (last == Step::kDone && gives_way && outlet_.has_news()) last = Step::kNews;
-    const bool is_due = unlooked_ >= stride_ || took_long_ || (!began && until != Clock::time_point::max());
+    const bool is_due = unlooked_ >= stride || took_long_ || is_timed;
     const bool look = is_due && (last == Step::kDone || last == Step::kNews);
     if (look) {
       const Clock::time_point now = outlet_.now();
-      if (began) stride_ = now - looked < kAStride ? std::min(2 * stride_, kMostStride) : kLeastStride;
+      if (began) stride = now - looked < kAStride ? std::min(2 * stride, kMostStride) : kLeastStride;
       if (!began) began = now;
       if (now - *began >= kTurnTime) last = Step::kTurnOver;
       if (now >= until) last = Step::kTime;

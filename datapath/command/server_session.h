@@ -92,7 +92,6 @@ class ServerSession final : public SessionRunner {
   [[nodiscard]] std::uint64_t waiting() const noexcept override;
 
  private:
-  static constexpr std::uint32_t kLeastStride = 8;
   enum class Step : std::uint8_t { kDone, kIdle, kBlocked, kHeld, kTurnOver, kTime, kNews };
 
   void greet(Bytes body);
@@ -162,11 +161,10 @@ class ServerSession final : public SessionRunner {
   Status ended_;
   bool kept_ = false;  // while its client is away
   Devices now_;
-  std::uint32_t fenced_ = 0;             // devices of which a channel waits for another device's, or for its image
-  bool moved_ = false;                   // something did, since the last device's turn began
-  bool took_long_ = false;               // the last command
-  std::uint32_t stride_ = kLeastStride;  // commands between two looks at the clock
-  std::uint32_t unlooked_ = 0;           // since the last
+  std::uint32_t fenced_ = 0;    // devices of which a channel waits for another device's, or for its image
+  bool moved_ = false;          // something did, since the last device's turn began
+  bool took_long_ = false;      // the last command
+  std::uint32_t unlooked_ = 0;  // commands since the last look at the clock
   std::uint64_t moves_ = 0;
   Counts counts_;
 };

@@ -75,7 +75,7 @@ class HostExecutor final : public command::Executor {
     bool points = false;              // some are pointers or addresses
 
     [[nodiscard]] bool takes(std::size_t bytes) const noexcept { return bytes >= least && bytes <= most; }
-    void read(std::size_t i, std::span<const std::byte> parameters, Checked& checked) const noexcept;
+    inline void read(std::size_t i, std::span<const std::byte> parameters, Checked& checked) const noexcept;
   };
   [[nodiscard]] static Function lay_out(const command::HostKernel& kernel) noexcept;
   [[nodiscard]] const Function* function_of(command::Handle function) const noexcept;
@@ -92,8 +92,8 @@ class HostExecutor final : public command::Executor {
   // In two steps: what does not depend on the parameters, and the parameters.
   [[nodiscard]] bool begin_launch(const Function* function, const command::Launch& launch, std::size_t parameter_bytes,
                                   Checked& checked, command::Outcome& why) const;
-  [[nodiscard]] bool read(const Function& function, std::span<const std::byte> parameters, Checked& checked,
-                          command::Outcome& why);
+  [[nodiscard]] inline bool read(const Function& function, std::span<const std::byte> parameters, Checked& checked,
+                                 command::Outcome& why);
   [[nodiscard]] static command::Outcome refusal(const Function* function, const command::Launch& launch,
                                                 std::size_t parameter_bytes);
   [[nodiscard]] bool check_pointers(Checked& checked, command::Outcome& why);

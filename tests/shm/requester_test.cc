@@ -383,6 +383,22 @@ TEST_F(ShmRequester, APeerThatTookMoreThanThereWasEndsIt) {
   EXPECT_NE(requester_.advance(told, kTurn).reason, "");
 }
 
+// With nothing under way a still requester is passed over: not one that has seen a lie.
+TEST_F(ShmRequester, AnIdleOneThatWasLiedToIsNotStill) {
+  EXPECT_TRUE(requester_.is_still());
+  std::uint64_t id = 0;
+  for (; id < kDepth && post(OpKind::kMessage, id, kMostStored + 1) == 1; ++id) {
+    EXPECT_FALSE(requester_.is_still()) << "of which the end has not been seen";
+    peers->sides[0].answered.requests.slots = 1'000'000;  // which is looked at where the ring seems full
+    end(id + 1);
+    EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+    EXPECT_TRUE(requester_.idle());
+  }
+  ASSERT_LT(id, kDepth) << "the ring is full at last";
+  EXPECT_FALSE(requester_.is_still());
+  EXPECT_NE(requester_.advance(told, kTurn).reason, "");
+}
+
 // Whatever stands in the ring of answers: only the bytes that were to be read are written.
 TEST_F(ShmRequester, RandomAnswersDoNoHarm) {
   std::mt19937_64 random(9);

@@ -2,6 +2,7 @@
 // may stand for what has changed since.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,6 +28,7 @@ class Launches : public FedSession {
     config.kernels.push_back({"first", {{ParameterKind::kU64}}, {}, [this](const Call& call) {
                                 first_.push_back(call.u64(0));
                                 addresses_.push_back(call.addresses != nullptr);
+                                now_ += each_;
                                 return Status();
                               }});
     config.kernels.push_back({"second", {{ParameterKind::kU64}}, {}, [this](const Call& call) {
@@ -41,6 +43,7 @@ class Launches : public FedSession {
                                 return Status();
                               }});
   }
+  [[nodiscard]] std::chrono::steady_clock::time_point now() override { return now_; }
   static std::vector<std::byte> launch_with(std::uint64_t function, std::uint64_t value, std::uint32_t blocks = 1) {
     return record(Opcode::kLaunch, LaunchBody{function, {blocks, 1, 1}, {1, 1, 1}, 0, sizeof value},
                   std::as_bytes(std::span(&value, 1)));
@@ -51,6 +54,8 @@ class Launches : public FedSession {
     return all;
   }
 
+  std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
+  std::chrono::nanoseconds each_{0};           // "first" takes
   std::vector<std::uint64_t> first_, second_;  // what they were called with
   std::vector<bool> addresses_;                // whether "first" was given any
 };
@@ -143,6 +148,50 @@ TEST_F(Launches, SeeTheAddressesThatAreReservedBetweenThem) {
   ASSERT_TRUE(executor.reserve(1 << 16, 0));
   ASSERT_TRUE(executor.launch(launch, std::as_bytes(std::span(&value, 1))).ok());
   EXPECT_EQ(addresses_, (std::vector<bool>{false, false, true}));
+}
+
+TEST_F(Launches, ThatTakeLongerThanThereIsTimeForRunOneByOneHoweverQuickTheLastOnesWere) {
+  greet({.credits = 2048});
+  give(0, 1, {load(1, "first")});
+  give(0, 2, launches(1, 0, 640));
+  run();
+  ASSERT_EQ(first_.size(), 640u);
+  each_ = std::chrono::milliseconds(1);
+  give(0, 642, launches(1, 640, 50));
+  for (std::size_t ran = 641; ran <= 650; ++ran) {
+    (void)session_->run(now_ + std::chrono::microseconds(200));
+    EXPECT_EQ(first_.size(), ran) << "until then or one command longer";
+  }
+}
+
+TEST_F(Launches, AreSaidWhileTheRestOfARowRuns) {
+  greet({.credits = 2048});
+  give(0, 1, {load(1, "first")});
+  give(0, 2, launches(1, 0, 640));
+  run();
+  sent_.clear();
+  each_ = std::chrono::microseconds(4);
+  give(0, 642, launches(1, 640, 40));
+  run();
+  const auto begun = now_ - 40 * each_;
+  ASSERT_EQ(first_.size(), 680u);
+  ASSERT_GE(sent_.size(), 2u) << "one, before the last of them had run";
+  Bytes body = sent_.front();
+  const auto header = take<MessageHeader>(body);
+  ASSERT_TRUE(header && header->sequence > 641);
+  EXPECT_LE((header->sequence - 641) * each_, std::chrono::microseconds(150)) << (now_ - begun).count();
+}
+
+TEST_F(Launches, OfAChannelGiveWayToAnotherWhenItsTurnIsOver) {
+  greet({.credits = 2048});
+  give(0, 1, {load(1, "first"), load(2, "second")});
+  run();
+  each_ = std::chrono::microseconds(5);
+  give(0, 3, launches(1, 0, 600));
+  give(1, 1, launches(2, 0, 4));
+  (void)session_->run(SessionRunner::Clock::time_point::max());
+  EXPECT_EQ(second_.size(), 4u);
+  EXPECT_LE(first_.size(), 160u) << "four turns of 50 us and what runs between two looks, not 256 commands each";
 }
 
 TEST(LaunchExtents, OfZeroAndPastTheLimitsDoNotFit) {

@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/system/no_watch.h"
 #include "base/system/unix_packets.h"
 #include "shm/domain.h"
+#include "shm/meeting/socket.h"
 
 namespace fairlead::shm {
 namespace {
@@ -98,8 +100,18 @@ void ShmPath::greet_first() noexcept {
   auto made = Segment::make(descriptor);
   if (!made) return fail(made.error().code(), made.error().message());
   segment_ = std::move(*made);
-  if (!send_greeting(descriptor.get())) return fail(Code::kUnavailable, peer_name() + " went away in the meeting");
+  if (!send_greeting(descriptor.get())) return fail_to_greet(errno);
   if (watch()) state_ = State::kGreeting;
+}
+
+void ShmPath::fail_to_greet(int error) noexcept {
+  if (error != ETOOMANYREFS && error != ENOBUFS && error != ENOMEM) {
+    return fail(Code::kUnavailable, peer_name() + " went away in the meeting");
+  }
+  fail(Code::kResourceExhausted,
+       fmt::format(
+           "cannot greet {}: {}{}", peer_name(), std::strerror(error),
+           error == ETOOMANYREFS ? ", descriptors of this user that are sent and not read; raise `ulimit -n`" : ""));
 }
 
 bool ShmPath::send_greeting(int descriptor) noexcept {
@@ -118,7 +130,10 @@ void ShmPath::take_greeting() noexcept {
     return;
   }
   if (!got || *got == 0) {
-    return fail(Code::kUnavailable, fmt::format("{} ended the meeting: it knows no such path", peer_name()));
+    return fail(
+        Code::kUnavailable,
+        fmt::format("{} ended the meeting: it knows no such path, or had no descriptor left, which its log says",
+                    peer_name()));
   }
   Greeting greeting;
   std::string_view reason = decode(std::span(bytes).first(*got), greeting);
@@ -139,7 +154,7 @@ bool ShmPath::adopt(Guest& guest) noexcept {
   segment_ = std::move(*adopted);
   if (!watch()) return true;
   become_ready(guest.greeting);
-  if (!send_greeting(-1)) fail(Code::kUnavailable, peer_name() + " went away in the meeting");
+  if (!send_greeting(-1)) fail_to_greet(errno);
   return true;
 }
 
@@ -363,6 +378,7 @@ void ShmPath::disconnect() noexcept {
   ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   if (memory_.life() >= 0) ::epoll_ctl(context_.epoll.get(), EPOLL_CTL_DEL, memory_.life(), nullptr);
   memory_.leave();
+  empty(socket_.get());
   socket_.reset();
 }
 

@@ -85,6 +85,7 @@ class ShmPath final : public datapath::Path, private Sink {
   void greet_first() noexcept;
   void take_greeting() noexcept;
   bool send_greeting(int descriptor) noexcept;
+  void fail_to_greet(int error) noexcept;
   void become_ready(const Greeting& greeting) noexcept;
   bool advance_ready() noexcept;
   [[nodiscard]] std::size_t turn() const noexcept;

@@ -78,12 +78,12 @@ void PeerMemory::listen() noexcept {
 
 bool PeerMemory::can_read(const Greeting& greeting) const noexcept {
   Token there{};
-  return process_.id > 0 && copy_by_id(there.data(), greeting.own_address, there.size()) == Copied::kAll &&
-         equal(there, greeting.own);
+  // Without a descriptor nobody says when the id is another's.
+  return process_.id > 0 && process_.life &&
+         copy_by_id(there.data(), greeting.own_address, there.size()) == Copied::kAll && equal(there, greeting.own);
 }
 
 PeerMemory::Copied PeerMemory::copy(std::byte* to, std::uint64_t from, std::size_t bytes) noexcept {
-  if (arenas_.is_behind()) listen();
   if (!reason_.empty()) return Copied::kPeerGone;
   if (const std::byte* const here = arenas_.find(from, bytes); here != nullptr) return copy_mapped(to, here, bytes);
   if (!pulls_) return Copied::kNotOffered;

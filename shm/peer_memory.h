@@ -64,6 +64,11 @@ class PeerMemory {
   /// The last copy was refused by the kernel, which had allowed such copies when the two met.
   [[nodiscard]] bool is_denied() const noexcept { return denied_; }
 
+  /// What the peer said of its arenas, before anything is copied that it named behind that. Outside of a section of the
+  /// grants': it may take as long as the peer likes to close what it sent.
+  void hear() noexcept {
+    if (arenas_.is_behind()) listen();
+  }
   /// Copies from the peer's address. kPeerGone: there is a reason(), or it has ended, or the kernel does not let us any
   /// more.
   [[nodiscard]] Copied copy(std::byte* to, std::uint64_t from, std::size_t bytes) noexcept;

@@ -371,6 +371,7 @@ PeerMemory::Copied Requester::copy_piece(Work& work, std::size_t& turn, Advance&
   auto copied = PeerMemory::Copied::kAll;
   const std::uint64_t most = std::min<std::uint64_t>({turn, kCopyAtOnce, work.length - work.done});
   for_pieces(segments_of(work), work.done, most, [&](std::byte* to, std::size_t bytes) {
+    memory_.hear();
     copied = memory_.copy(to, work.source + work.done, bytes);
     if (copied != PeerMemory::Copied::kAll) return false;
     work.done += bytes;

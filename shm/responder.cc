@@ -173,6 +173,7 @@ void Responder::copy_on(std::size_t& turn, Sink& sink, Advance& outcome) noexcep
   while (turn > 0 && code == Code::kOk && done_ < request_.length) {
     std::size_t copied = 0;
     outcome.gone = has_closed(*theirs_);
+    memory_.hear();
     if (!outcome.gone) code = copy_piece(std::min(turn, kCopyAtOnce), copied, outcome);
     if (outcome.gone) return;
     done_ += copied;

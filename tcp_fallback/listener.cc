@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system/no_descriptor.h"
 #include "base/system/no_watch.h"
 #include "tcp_fallback/socket.h"
 
@@ -44,8 +45,8 @@ bool Listener::accept_some() noexcept {
   const Nanos now = clock_->now();
   for (int i = 0; i < kAcceptBatch; ++i) {
     std::optional<PrivateFd> connection = acceptor_.accept(now, [this](int error) {
-      log(LogLevel::kWarning,
-          fmt::format("cannot accept on tcp port {}: {}; raise `ulimit -n`", port_, std::strerror(error)));
+      log(LogLevel::kWarning, fmt::format("cannot accept on tcp port {}: {}{}", port_, std::strerror(error),
+                                          is_descriptor_limit(error) ? "; raise `ulimit -n`, or fs.file-max" : ""));
     });
     if (!connection) return i != 0;
     if (unknown_.size() >= kMaxUnknown) {

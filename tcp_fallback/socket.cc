@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/guarded.h"
+#include "base/system/no_descriptor.h"
 
 namespace fairlead::tcp_fallback {
 namespace {
@@ -35,9 +36,8 @@ void set_buffers(int fd, const TcpConfig& config) noexcept {
 std::string reason(int error) { return std::generic_category().message(error); }
 
 Status socket_error(int error) {
-  const bool limit = error == EMFILE || error == ENFILE;
-  return {limit ? Code::kResourceExhausted : Code::kUnavailable,
-          fmt::format("cannot make a socket: {}{}", reason(error), limit ? "; raise `ulimit -n`" : "")};
+  if (is_descriptor_limit(error)) return no_descriptor("a socket", error);
+  return {Code::kUnavailable, fmt::format("cannot make a socket: {}", reason(error))};
 }
 
 Status bind_error(const TcpConfig& config, int error) {

@@ -22,6 +22,8 @@ inline constexpr std::size_t kMostArenas = 64;
 inline constexpr std::uint64_t kMostArenaBytes = std::uint64_t{1} << 44;  // of one
 /// That are mapped here at a time, of one path's and in this process: they leave it most of its 2^47 addresses.
 inline constexpr std::uint64_t kMostMappedOfPath = std::uint64_t{1} << 42, kMostMapped = std::uint64_t{1} << 45;
+/// So many mappings of the 65,530 that a process may have by default (vm.max_map_count).
+inline constexpr std::uint64_t kMostArenasMapped = 8192;
 
 enum class ArenaNews : std::uint8_t { kGiven = 2, kTakenBack = 3 };
 

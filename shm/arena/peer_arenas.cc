@@ -29,7 +29,7 @@ std::string_view examine(const ArenaPacket& packet, const UniqueFd& descriptor) 
 }
 
 /// Of all paths.
-std::atomic<std::uint64_t> bytes_mapped{0};
+std::atomic<std::uint64_t> bytes_mapped{0}, arenas_mapped{0};
 
 /// Whether this process may map so many more; then they are counted.
 bool count_bytes(std::uint64_t bytes) noexcept {
@@ -40,14 +40,21 @@ bool count_bytes(std::uint64_t bytes) noexcept {
   return true;
 }
 
+void uncount(std::uint64_t bytes) noexcept {
+  bytes_mapped.fetch_sub(bytes, std::memory_order_relaxed);
+  arenas_mapped.fetch_sub(1, std::memory_order_relaxed);
+}
+
 /// Null: it cannot be mapped.
 const std::byte* map(const UniqueFd& descriptor, std::uint64_t bytes) noexcept {
   if (!count_bytes(bytes)) return nullptr;
-  void* const at = MappingBudget::own().take(1).ok()
-                       ? ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor.get(), 0)
+  const bool may = arenas_mapped.fetch_add(1, std::memory_order_relaxed) < kMostArenasMapped;
+  // The pages are the peer's to reserve.
+  void* const at = may && MappingBudget::own().take(1).ok()
+                       ? ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, descriptor.get(), 0)
                        : MAP_FAILED;
   if (at == MAP_FAILED) {
-    bytes_mapped.fetch_sub(bytes, std::memory_order_relaxed);
+    uncount(bytes);
     return nullptr;
   }
   ::madvise(at, bytes, MADV_DONTFORK);
@@ -118,7 +125,7 @@ void PeerArenas::warn_of_limit() noexcept {
 void PeerArenas::unmap(std::size_t index) noexcept {
   Mapped& gone = all_[index];
   if (gone.here != nullptr && owner_ == ::getpid()) ::munmap(const_cast<std::byte*>(gone.here), gone.bytes);
-  bytes_mapped.fetch_sub(gone.bytes, std::memory_order_relaxed);  // in a child of fork(), too: it is not mapped there
+  if (gone.here != nullptr) uncount(gone.bytes);  // in a child of fork(), too: it is not mapped there
   gone = {};
   mapped_ &= ~(std::uint64_t{1} << index);
 }

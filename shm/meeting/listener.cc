@@ -114,6 +114,7 @@ bool Listener::advance(const Claim& claim) noexcept {
   const auto finished = [&](Unknown& unknown) {
     Verdict verdict = examine(unknown, claim);
     if (verdict == Verdict::kWait && now >= unknown.deadline) verdict = refuse("a process", "no greeting in time");
+    if (verdict != Verdict::kWait && unknown.socket) empty(unknown.socket.get());
     return verdict != Verdict::kWait;
   };
   happened |= std::erase_if(unknown_, finished) > 0;
@@ -135,6 +136,7 @@ bool Listener::accept_some() noexcept {
     }
     if (unknown_.size() >= kMaxUnknown) {
       refuse("a process", "too many that said nothing");
+      empty(unknown_.front().socket.get());
       unknown_.erase(unknown_.begin());
     }
     if (!acceptor_.watch(socket->get())) {

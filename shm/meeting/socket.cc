@@ -7,11 +7,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "base/system/no_descriptor.h"
 #include "base/system/own_user.h"
+#include "base/system/unix_packets.h"
 
 namespace fairlead::shm {
 namespace {
@@ -84,6 +86,15 @@ Result<PeerProcess> peer_process(int socket) {
   }
   process.life = PrivateFd(UniqueFd(life));
   return process;
+}
+
+void empty(int socket) noexcept {
+  ::shutdown(socket, SHUT_RD);  // nothing more comes
+  std::array<std::byte, 1> byte;
+  for (UniqueFd descriptor;; descriptor.reset()) {
+    const auto got = receive_packet(socket, byte, descriptor);
+    if (!got || (*got == 0 && !descriptor)) return;
+  }
 }
 
 std::string socket_path(const std::string& directory, std::uint64_t number) {

@@ -20,6 +20,11 @@ struct PeerProcess {
 /// Errors: kPermissionDenied (another user's).
 [[nodiscard]] Result<PeerProcess> peer_process(int socket);
 
+/// Closes what the peer has sent and nobody has read. For a socket that is about to be dropped: its last descriptors
+/// may take as long to close as the peer likes (SO_LINGER), which then keeps this thread alone, and not all who open or
+/// drop a PrivateFd.
+void empty(int socket) noexcept;
+
 /// Where an endpoint with this number is found, and under which name it is made before that.
 [[nodiscard]] std::string socket_path(const std::string& directory, std::uint64_t number);
 

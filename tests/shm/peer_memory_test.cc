@@ -1,8 +1,10 @@
 // What signals to this process change of what it knows of its peer: nothing.
 #include "shm/peer_memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/system/unix_packets.h"
+#include "shm/meeting/socket.h"
 #include "tests/shm/half.h"
 
 namespace fairlead::shm {
@@ -73,6 +77,40 @@ TEST(ShmPeerMemory, WhatWasCopiedStandsWhateverSignalsCome) {
     ASSERT_TRUE(half.memory.stands()) << "asked " << asked << " times, " << interrupted.times() << " signals";
   }
   ASSERT_GE(interrupted.times(), kSignals);
+}
+
+// Of a process that nobody would say the end of, the id may be another's by the time that it is copied from.
+TEST(ShmPeerMemory, IsNotReadByAnIdAlone) {
+  Half half;
+  static Token own{std::byte{1}, std::byte{2}};
+  const Greeting greeting{.token = {}, .own = own, .own_address = reinterpret_cast<std::uint64_t>(&own)};
+  datapath::Copies copies;
+  PeerMemory known(copies);
+  known.meet(
+      {.id = ::getpid(), .life = PrivateFd(UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0))))},
+      half.sockets[1].get());
+  EXPECT_TRUE(known.can_read(greeting));
+  PeerMemory by_id(copies);
+  by_id.meet({.id = ::getpid(), .life = {}}, half.sockets[1].get());
+  EXPECT_FALSE(by_id.can_read(greeting));
+}
+
+// What a peer sent and nobody read is closed before its socket is, and nothing comes any more.
+TEST(ShmMeetingSocket, IsEmptiedBeforeItIsDropped) {
+  int ends[2], pipe_ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd mine(ends[0]), peers(ends[1]);
+  ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd out(pipe_ends[0]);
+  UniqueFd in(pipe_ends[1]);
+  const std::byte packet{1};
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(send_packet(peers.get(), {&packet, 1}, in.get()));
+  in.reset();
+  char byte = 0;
+  EXPECT_EQ(::read(out.get(), &byte, 1), -1) << "they are still open, in packets";
+  empty(mine.get());
+  EXPECT_EQ(::read(out.get(), &byte, 1), 0) << "and are not any more";
+  EXPECT_FALSE(send_packet(peers.get(), {&packet, 1}));
 }
 
 }  // namespace

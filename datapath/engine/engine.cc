@@ -23,7 +23,7 @@ Status working(const EngineImpl* impl) {
   Status fine = usable(impl);
   return fine.ok() && impl->commons().stopped ? Status(Code::kUnavailable, "the engine was shut down") : fine;
 }
-/// Of calls that were waiting, or that poll.
+/// Of calls that had begun before.
 Status was_shut_down() { return {Code::kCancelled, "the engine was shut down"}; }
 /// The same where nobody asks why, as in calls that are made all the time.
 bool is_usable(const EngineImpl* impl) noexcept { return impl != nullptr && !impl->fork().inherited(); }
@@ -254,6 +254,10 @@ std::pair<Peer, Event> Engine::next_event(std::chrono::nanoseconds timeout) {
     return true;
   };
   if (take()) return result;
+  if (impl->commons().stopped) {
+    result.second.status = working(impl);
+    return result;
+  }
   if (timeout.count() <= 0) {
     impl->poll_once();
     if (!take() && impl->commons().stopped) result.second.status = was_shut_down();

@@ -13,6 +13,8 @@
 namespace fairlead::datapath {
 namespace {
 
+constexpr std::chrono::seconds kFailedFor{5};  // what could not be opened for a peer is not tried for the next
+
 /// Names what was left out: of what `transport` names, or of all that this host has.
 Status none_left(const EngineConfig& config) {
   std::vector<std::string> reasons;
@@ -91,8 +93,18 @@ void OpenDevices::open_for_peer(const std::vector<Offer>& theirs, const EngineCo
   if (config.transport != "auto" || std::none_of(theirs.begin(), theirs.end(), is_verbs)) return;
   const std::lock_guard lock(opening_);
   if (std::any_of(open_.begin(), open_.end(), [&](const Open& open) { return is_verbs(open.offer); })) return;
-  if (Status opened = open("verbs:soft0", config); !opened.ok()) {
-    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}", opened.message()));
+  const LineLimit::Clock::time_point now = LineLimit::Clock::now();
+  if (failed_at_ && now - *failed_at_ < kFailedFor) return;
+  // The policy is asked before anything is opened: whoever says hello may come again and again.
+  const Offer software{"verbs:soft0", "verbs", true, {}};
+  const std::string why = why_not(policy_of(config), software);
+  const Status opened = why.empty() ? open(software.name, config)
+                                    : Status(Code::kUnavailable, fmt::format("{} is {}", software.name, why));
+  if (opened.ok()) return;
+  failed_at_ = now;
+  if (const std::optional<std::uint64_t> before = failures_said_.take(now)) {
+    const std::string others = *before != 0 ? fmt::format(" ({} more since the last such line)", *before) : "";
+    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}{}", opened.message(), others));
   }
 }
 

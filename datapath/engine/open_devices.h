@@ -3,11 +3,14 @@
 // Owner: the engine. Threads: any; one at a time opens.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "datapath/engine/line_limit.h"
 #include "datapath/engine/transports.h"
 #include "datapath/flow/choice.h"
 #include "datapath/region/regions.h"
@@ -24,7 +27,8 @@ class OpenDevices {
   void add_lane(Transports& lane) { lanes_.push_back(&lane); }
   /// What the configuration asks for at once. Errors: what must be there is not.
   Status open_all(const EngineConfig& config);
-  /// What the peer's offers ask for and the configuration allows, if it is not open. What cannot be opened is logged.
+  /// What the peer's offers ask for and the configuration allows, if it is not open. What cannot be opened is logged,
+  /// and not tried for some seconds, whoever comes.
   void open_for_peer(const std::vector<Offer>& theirs, const EngineConfig& config);
   /// Those that are open, in order of preference.
   [[nodiscard]] std::vector<Offer> offers();
@@ -42,6 +46,8 @@ class OpenDevices {
     Offer offer;
   };
   std::vector<Open> open_;
+  std::optional<LineLimit::Clock::time_point> failed_at_;  // for a peer
+  LineLimit failures_said_{std::chrono::minutes(1)};
 };
 
 }  // namespace fairlead::datapath

@@ -22,8 +22,8 @@ Bounce::~Bounce() {
   clear();
 }
 
-void Bounce::take(TransferImpl& transfer, Extent part) {
-  jobs_.push_back({.transfer = &transfer, .part = part});
+void Bounce::take(TransferImpl& transfer, Extent part, Cursor cursor) {
+  jobs_.push_back({.transfer = &transfer, .part = part, .next = cursor});
   moved_();
 }
 
@@ -76,16 +76,16 @@ void Bounce::begin_pieces(Outbox& outbox) {
 
 void Bounce::begin_piece(Outbox& outbox, Job& job, DeviceStaging& staging, std::byte* slot) {
   const OpList& list = *job.transfer->list;
-  const Cursor at = list.find(job.part.at + job.begun);
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
   piece.bounce = this;
   piece.staging = &staging;
   piece.job = &job;
-  piece.op = &list.ops[at.op];
-  piece.offset = at.offset;
+  piece.op = &list.ops[job.next.op];
+  piece.offset = job.next.offset;
   piece.bytes = std::min<std::uint64_t>(staging.slot_bytes(), job.part.bytes - job.begun);
   piece.slot = slot;
   job.begun += piece.bytes;
+  job.next.offset += piece.bytes;
   ++job.pieces;
   if (list.kind == OpKind::kWrite) return copy(piece, Copier::Way::kToHost);
   post(outbox, piece);

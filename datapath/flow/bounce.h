@@ -31,7 +31,7 @@ class Bounce final : public ApartCarrier, private SlotWaiter {
       : staging_(std::move(staging)), moved_(std::move(moved)) {}
   ~Bounce();
 
-  void take(TransferImpl& transfer, Extent part) override;
+  void take(TransferImpl& transfer, Extent part, Cursor cursor) override;
   void piece_ended(TransferImpl& piece, Code code) noexcept override;
   /// Goes on with what has ended, and begins what there are slots for. `outbox`: the one that gave it all this.
   void advance(Outbox& outbox, Clock::time_point now);
@@ -47,6 +47,7 @@ class Bounce final : public ApartCarrier, private SlotWaiter {
   struct Job {
     TransferImpl* transfer = nullptr;
     Extent part;
+    Cursor next = {};         // of the part: where its next piece begins
     std::uint64_t begun = 0;  // bytes of it
     std::size_t pieces = 0;   // under way
     Code code = Code::kOk;

@@ -79,6 +79,7 @@ void Flow::advance(Clock::time_point now) {
   dirty_ = false;
   bounce_.advance(outbox_, now);
   paths_.advance(now);
+  if (std::exchange(rails_due_, false) && paths_.in_use() != nullptr) open_rails();
   for (const std::unique_ptr<Rail>& rail : rails_) {
     if (rail != nullptr) rail->advance(now);
   }
@@ -240,7 +241,7 @@ void Flow::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
     return user_.fail(
         {Code::kDataLoss, fmt::format("{} sent a malformed message of {} bytes", user_.who(), bytes.size())});
   }
-  if (message->type != MessageType::kHello && !paths_.may_carry(*slot)) return fail_early();
+  if (message->type != MessageType::kHello && !paths_.may_carry(*slot)) return fail_early(*slot);
   switch (message->type) {
     case MessageType::kHello:
       return slot->on_hello(message->sequence);
@@ -261,8 +262,9 @@ void Flow::on_message(Path& path, std::span<const std::byte> bytes) noexcept {
   }
 }
 
-void Flow::fail_early() {
-  user_.fail({Code::kDataLoss, fmt::format("{} used a path beside the one in use", user_.who())});
+void Flow::fail_early(const PathSlot& slot) {
+  user_.fail({Code::kDataLoss, fmt::format("{} used a path {}", user_.who(),
+                                           slot.said_ready ? "beside the one in use" : "before it was proved")});
 }
 
 void Flow::on_notification(Path& path, std::uint32_t value) noexcept {
@@ -270,7 +272,7 @@ void Flow::on_notification(Path& path, std::uint32_t value) noexcept {
   if (slot == nullptr) return;
   dirty_ = true;
   alive_ = true;
-  if (!paths_.may_carry(*slot)) return fail_early();
+  if (!paths_.may_carry(*slot)) return fail_early(*slot);
   slot->carried = true;
   // It has no room for its number. What a path delivers is in the order of posting, and without gaps.
   PathMessage message;

@@ -132,7 +132,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   void handle_sequenced(const PathMessage& message);
   void handle_atomic(const PathMessage& message);
   void handle_staged(const PathMessage& message);
-  void fail_early();
+  void fail_early(const PathSlot& slot);
   void send_consumed();
   bool send_path_message(const PathMessage& message, PostedRequest::Use use);
 
@@ -177,6 +177,7 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   const std::uint64_t stripe_;  // bytes
   const std::size_t wanted_;    // paths
   bool rails_allowed_ = false;
+  bool rails_due_ = false;  // by the next advance(): paths are not opened from inside their callbacks
   std::vector<std::unique_ptr<Rail>> rails_;
   Share first_share_;                  // of the first path, while there are rails
   std::vector<Candidate> candidates_;  // active

@@ -50,7 +50,7 @@ void Flow::path_in_use() {
   carried_by_ = to;
   first_share_.reset(user_.transports()[slot.transport].planned_weight);
   if (slot.figure) first_share_.expect(slot.figure->rate);
-  open_rails();
+  rails_due_ = dirty_ = true;
   user_.flow_usable(std::move(event));
   pump();
 }

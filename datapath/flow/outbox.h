@@ -51,8 +51,9 @@ class OutboxUser {
 /// goes through the same outbox (bounce.h).
 class ApartCarrier {
  public:
-  /// This part of its data, which lies in one operation. What became of it Outbox::completed() is told, as of kApart.
-  virtual void take(TransferImpl& transfer, Extent part) = 0;
+  /// This part of its data, which begins at `cursor` and lies in that operation. What became of it Outbox::completed()
+  /// is told, as of kApart.
+  virtual void take(TransferImpl& transfer, Extent part, Cursor cursor) = 0;
   /// A piece has ended, which is the carrier's again. It must not call the outbox from here.
   virtual void piece_ended(TransferImpl& piece, Code code) noexcept = 0;
 

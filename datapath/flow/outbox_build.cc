@@ -58,7 +58,7 @@ std::uint64_t Outbox::commit(std::size_t accepted, InFlight& path) {
     if (use == Use::kStagedOperation) {
       const bool read = t.list->kind == OpKind::kRead;
       const Code code = read || is_there(requests_[i].local.subspan(1)) ? Code::kOk : Code::kDataLoss;
-      staged_.push({&t, b.request.bytes, b.request.sequence, b.request.at, read, 0, false, code});
+      staged_.push({&t, b.request.bytes, b.request.sequence, b.request.at, read, 0, false, code, b.cursor});
     }
   }
   for (std::size_t i = count_; i > accepted; --i) {  // newest first, so that queues and cursors go back step by step

@@ -86,7 +86,7 @@ void Outbox::set_apart(const Way& way, TransferImpl& t) {
     ++t.outstanding;
     ++t.apart;
     ++t.held_apart;
-    apart_->take(t, {built.request.at, bytes});
+    apart_->take(t, {built.request.at, bytes}, at);
   }
   t.in_data.unlink();
 }

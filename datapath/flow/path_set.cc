@@ -337,6 +337,7 @@ void PathSet::check_proved(PathSlot& slot) {
   if (slot.state == PathState::kSettingUp) {
     if (!slot.hello_sent || !slot.hello_received || !(slot.write_proved || slot.write_failed)) return;
     enter(slot, PathState::kProved);
+    slot.said_ready = true;
     user_.send_frame(control::PathReady{.epoch = slot.epoch, .one_sided = slot.write_proved});
   }
   if (slot.state != PathState::kProved || !slot.peer_ready) return;
@@ -357,6 +358,16 @@ void PathSet::handle_ready(const control::PathReady& ready) {
   if (slot == nullptr) return;
   slot->peer_ready = true;  // of a path that is closed, too: it says that a fence is to come
   if (slot->state < PathState::kClosing && !shut_) check_proved(*slot);
+}
+
+/// Its message may be polled before the frame by which it says "ready", and says the same.
+bool PathSet::begins_to_carry(PathSlot& slot) {
+  const bool first = &slot == slot_.get();
+  // Its end of a path that is set up beside this one may hear of the fence earlier than ours.
+  if (!slot.said_ready || (!first && state() != PathState::kFenced)) return false;
+  slot.peer_ready = true;
+  if (first && slot.state < PathState::kClosing && !shut_) check_proved(slot);
+  return true;
 }
 
 void PathSet::advance_setup(PathSlot& slot, Clock::time_point now) {

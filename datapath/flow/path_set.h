@@ -62,6 +62,7 @@ struct PathSlot {
   bool hello_received = false;
   bool write_proved = false;  // our WRITE reached the peer's probe
   bool write_failed = false;  // it was refused or did not end: staged mode
+  bool said_ready = false;    // to the peer, which uses no path before
   bool peer_ready = false;
 
   bool settled = false;           // what it held came back
@@ -186,10 +187,9 @@ class PathSet {
   // From the transport.
   /// Null: it is one of the past.
   [[nodiscard]] PathSlot* find(const Path& path) noexcept;
-  /// Whether the peer may send more than a hello over it.
-  [[nodiscard]] bool may_carry(const PathSlot& slot) const noexcept {
-    // Its end of a path that is set up beside this one may hear of the fence earlier than ours.
-    return &slot == slot_.get() || state() == PathState::kFenced;
+  /// The peer sent more than a hello over it. False: it may not.
+  [[nodiscard]] bool may_carry(PathSlot& slot) {
+    return (&slot == slot_.get() && slot.said_ready && slot.peer_ready) || begins_to_carry(slot);
   }
   void on_ready(PathSlot& slot);
   void on_down(PathSlot& slot, Code code, std::string_view reason);
@@ -243,6 +243,7 @@ class PathSet {
   void use(std::unique_ptr<PathSlot> slot) noexcept;
   void prove(PathSlot& slot);
   void check_proved(PathSlot& slot);
+  [[nodiscard]] bool begins_to_carry(PathSlot& slot);
   void candidate_failed(PathSlot& slot, Code code, const std::string& reason);
   void exclude_and_go_on(const std::string& reason);
   void say_down(std::uint64_t epoch, Code code, const std::string& reason);

@@ -21,18 +21,17 @@ bool is_verdict(const PathMessage& message, std::string& why) {
 }
 
 void copy_read_data(Initiator::Operation& operation, std::span<const std::byte> bytes) {
-  std::uint64_t skip = operation.at + operation.received;
+  const std::vector<Op>& ops = operation.transfer->list->ops;
+  Cursor& to = operation.cursor;
   operation.received += bytes.size();
-  for (const Op& op : operation.transfer->list->ops) {
-    if (bytes.empty()) return;
-    if (skip >= op.length) {
-      skip -= op.length;
-      continue;
-    }
-    const std::size_t size = std::min<std::size_t>(bytes.size(), op.length - skip);
-    if (!guarded_copy(op.data + skip, bytes.data(), size, op.data + skip)) operation.code = Code::kDataLoss;
+  while (!bytes.empty() && to.op < ops.size()) {
+    const Op& op = ops[to.op];
+    const std::size_t size = std::min<std::size_t>(bytes.size(), op.length - to.offset);
+    std::byte* const target = op.data + to.offset;
+    if (size != 0 && !guarded_copy(target, bytes.data(), size, target)) operation.code = Code::kDataLoss;
     bytes = bytes.subspan(size);
-    skip = 0;
+    to.offset += size;
+    if (to.offset == op.length) to = {to.op + 1, 0};
   }
 }
 

@@ -93,6 +93,7 @@ class Initiator {
     std::uint64_t received = 0;  // of a read
     bool done = false;
     Code code = Code::kOk;  // of a write whose source was gone, before it is answered
+    Cursor cursor = {};     // of a read: where its next bytes go; at first where `at` is
   };
   using Ended = std::function<void(const Operation&)>;
 

@@ -62,16 +62,50 @@ bool Inbox::add(Event&& event) {
 
 void EventQueues::push_event(EventSource& source, Event&& event) {
   Inbox& inbox = source.inbox;
+  const bool last = event.kind == Event::Kind::kClosed;
+  std::shared_ptr<EventSource> gone;  // outside the lock, as it may be the last reference
   {
     const std::lock_guard lock(lock_);
-    if (!inbox.add(std::move(event)) || inbox.listed_.linked()) return;
-    if (!over_) {
+    const bool is_first = inbox.add(std::move(event)) && !inbox.listed_.linked();
+    if (is_first && !over_) {
       inbox.keep_ = source.shared_from_this();
       with_events_.push_back(inbox.listed_);
       changed();
     }
+    if (last) gone = note_ended(inbox);
+    if (!is_first) return;
   }
   wake();
+}
+
+void EventQueues::forget(EventSource& source) {
+  Inbox& inbox = source.inbox;
+  std::shared_ptr<EventSource> kept;  // outside the lock, like what the events hold
+  Ring<Event> events, commands;
+  const std::lock_guard lock(lock_);
+  events.swap(inbox.events_);
+  commands.swap(inbox.commands_);
+  inbox.changes_ = 0;
+  inbox.pending_.store(0, std::memory_order_release);
+  for (std::atomic<std::size_t>& waiting : inbox.waiting_) waiting.store(0, std::memory_order_release);
+  kept = unlist(inbox);
+  changed();
+}
+
+/// What kept it, to be let go of outside of the lock. Under lock_.
+std::shared_ptr<EventSource> EventQueues::unlist(Inbox& inbox) noexcept {
+  inbox.listed_.unlink();
+  if (inbox.ended_.linked()) --ended_count_;
+  inbox.ended_.unlink();
+  return std::move(inbox.keep_);
+}
+
+/// Its last event is there. Returns who gives way to it; null: nobody. Under lock_.
+std::shared_ptr<EventSource> EventQueues::note_ended(Inbox& inbox) noexcept {
+  if (!inbox.listed_.linked() || inbox.ended_.linked()) return nullptr;
+  ended_.push_back(inbox.ended_);
+  if (++ended_count_ <= kMostEnded || asked_.load(std::memory_order_relaxed)) return nullptr;
+  return unlist(ended_.front()->inbox);
 }
 
 /// The next event: a command, unless the application has yet to hear that the session is connected. The session goes to
@@ -87,13 +121,14 @@ std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, Taken&
   inbox.taken_.bytes += event.data.size();
   taken = inbox.taken_;
   if (!inbox.listed_.linked()) return nullptr;
-  inbox.listed_.unlink();
   if (!inbox.empty()) {
+    inbox.listed_.unlink();
     with_events_.push_back(inbox.listed_);
     return inbox.keep_;
   }
+  std::shared_ptr<EventSource> owner = unlist(inbox);
   changed();
-  return std::move(inbox.keep_);
+  return owner;
 }
 
 bool EventQueues::take_event(Inbox& inbox, Event& event, Taken& taken) {
@@ -129,10 +164,7 @@ void EventQueues::push_accepted(std::shared_ptr<EventSource> session) {
     const std::lock_guard lock(lock_);
     if (over_) return;
     if (accepted_.size() >= kMostAccepted) gone = drop_ended();
-    if (gone != nullptr && !asked_.load(std::memory_order_relaxed)) {
-      gone->inbox.listed_.unlink();
-      kept = std::move(gone->inbox.keep_);
-    }
+    if (gone != nullptr && !asked_.load(std::memory_order_relaxed)) kept = unlist(gone->inbox);
     accepted_.push_back(std::move(session));
     changed();
   }
@@ -182,7 +214,7 @@ void EventQueues::clear(const std::function<void(Submission&)>& drop) {
   {
     const std::lock_guard lock(lock_);
     sessions.swap(accepted_);
-    while (EventSource* source = with_events_.pop_front()) sessions.push_back(std::move(source->inbox.keep_));
+    while (EventSource* source = with_events_.front()) sessions.push_back(unlist(source->inbox));
     completed.swap(completed_);
     changed();
   }

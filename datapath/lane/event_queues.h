@@ -38,7 +38,7 @@ class Inbox {
   /// Of changes of its paths that follow each other beyond that, the last stands for all: no window bounds them.
   static constexpr std::size_t kMostChanges = 64;
 
-  explicit Inbox(EventSource& owner) noexcept : listed_(&owner) {}
+  explicit Inbox(EventSource& owner) noexcept : listed_(&owner), ended_(&owner) {}
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   /// Those of them that a peer sent with this class.
   [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept {
@@ -56,6 +56,7 @@ class Inbox {
   std::size_t changes_ = 0;  // of paths, in both
   Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
+  Link<EventSource> ended_;              // in EventQueues::ended_, while it is listed and none will come any more
   std::shared_ptr<EventSource> keep_;    // the owner, while it is listed
   std::atomic<std::size_t> pending_{0};  // the size of both
   std::array<std::atomic<std::size_t>, kTrafficClasses> waiting_{};
@@ -85,7 +86,13 @@ class EventQueues {
   /// Kept readable from the first call on; an engine that nobody watches saves the system calls.
   [[nodiscard]] int fd() noexcept;
 
+  /// Beyond so many sessions that ended and whose events wait, the oldest are not kept for their events any more, if
+  /// nobody has ever asked for any session's: who has one still finds them.
+  static constexpr std::size_t kMostEnded = 1024;
+  /// The last of a session is kClosed.
   void push_event(EventSource& source, Event&& event);
+  /// Drops a session's events: nobody is told of it.
+  void forget(EventSource& source);
   /// The session's oldest event. `taken` counts what was ever taken from it, this one included.
   [[nodiscard]] bool take_event(Inbox& inbox, Event& event, Taken& taken);
   /// An event of any session; null when there is none. Fair among sessions.
@@ -111,6 +118,8 @@ class EventQueues {
   std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
   [[nodiscard]] std::shared_ptr<EventSource> drop_ended();
+  [[nodiscard]] std::shared_ptr<EventSource> unlist(Inbox& inbox) noexcept;
+  [[nodiscard]] std::shared_ptr<EventSource> note_ended(Inbox& inbox) noexcept;
 
   void wake() const noexcept {
     if (waiters_ != nullptr) waiters_->wake_done();
@@ -121,6 +130,8 @@ class EventQueues {
   SpinLock lock_;  // guards what follows, and the inboxes
   Ring<std::shared_ptr<EventSource>> accepted_;
   List<EventSource> with_events_;
+  List<EventSource> ended_;  // of those, in the order of ending
+  std::size_t ended_count_ = 0;
   Ring<Submission*> completed_;
   bool over_ = false;
   bool watched_ = false;            // fd_ was given out

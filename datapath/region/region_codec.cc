@@ -55,6 +55,7 @@ std::shared_ptr<RemoteRegionImpl> decode_region(const control::Region& region, s
   decoded->size = region.size;
   decoded->access = static_cast<Access>(region.access);
   if (region.atomics == kByMessage) decoded->access = decoded->access | Access::kRemoteAtomic;
+  decoded->keys.reserve(region.keys.size());
   for (const control::Key& key : region.keys) decoded->keys.push_back({key.address, key.key});
   if (region.tensor) {
     decoded->tensor = decode_tensor(*region.tensor, region.size);

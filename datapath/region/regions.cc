@@ -250,13 +250,20 @@ Status RegionTable::View::find(std::string_view name, const std::function<void(c
   return {};
 }
 
-void RegionTable::View::list(std::string_view prefix, std::string_view after,
+bool RegionTable::View::list(std::string_view prefix, std::string& after, std::size_t& left,
                              const std::function<bool(const Publication&)>& visit) const {
   const std::lock_guard lock(table_.mutex_);
   auto at = after.empty() ? table_.published_.lower_bound(prefix) : table_.published_.upper_bound(after);
-  for (; at != table_.published_.end() && at->first.starts_with(prefix); ++at) {
-    if (is_among(principal_, at->second->audience) && !visit(*at->second)) return;
+  for (const std::string* last = nullptr; at != table_.published_.end() && at->first.starts_with(prefix); ++at) {
+    if (left == 0) {
+      if (last != nullptr) after = *last;
+      return false;
+    }
+    --left;
+    if (is_among(principal_, at->second->audience) && !visit(*at->second)) return true;
+    last = &at->first;
   }
+  return true;
 }
 
 void RegionTable::settle_by(std::function<void()> settle) {

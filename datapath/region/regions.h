@@ -267,8 +267,10 @@ class RegionTable::View {
   /// The same of an export, if the capability is one of it and this principal among those it is for.
   Status import(std::string_view capability, const std::function<void(const Publication&)>& visit) const;
   /// Calls `visit` on each publication whose name begins with `prefix` and follows `after`, until it returns false.
-  void list(std::string_view prefix, std::string_view after,
-            const std::function<bool(const Publication&)>& visit) const;
+  /// Looks at `left` of them, also of those that do not show, and counts them off. False: there may be more, behind
+  /// what `after` is then.
+  [[nodiscard]] bool list(std::string_view prefix, std::string& after, std::size_t& left,
+                          const std::function<bool(const Publication&)>& visit) const;
   /// While one of these visits: by which keys, by device, the principal's paths reach it; 0 where they do not.
   [[nodiscard]] std::vector<Grant> keys(const Publication& publication) const;
   /// Runs `use` on [offset, offset + length) of publication `id` if it grants `want`; the grant cannot be withdrawn

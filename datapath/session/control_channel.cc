@@ -107,7 +107,7 @@ Status ControlChannel::flush() {
   return {};
 }
 
-Status ControlChannel::read(const std::function<void(const control::Frame&)>& handle) {
+Status ControlChannel::read(const std::function<bool(const control::Frame&)>& handle) {
   control::Frame frame;
   char bytes[16384];
   std::size_t frames = 0;
@@ -120,7 +120,7 @@ Status ControlChannel::read(const std::function<void(const control::Frame&)>& ha
       more_ = *got;
       if (!more_) break;
       ++frames;
-      handle(frame);
+      if (!handle(frame)) return {};
     }
     if (received_ - before >= kTurnBytes || !wants_read()) return {};
     iovec room{bytes, sizeof bytes};

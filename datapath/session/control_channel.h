@@ -67,9 +67,9 @@ class ControlChannel {
   Status send(std::string_view wire);
   /// Sends what is queued. Errors: the connection failed or broke (errno in words), or the peer does not read.
   Status flush();
-  /// Reads what has arrived, within its bounds, and hands over whole frames. Errors as flush(), and kPeerDied at the
-  /// end of the stream.
-  Status read(const std::function<void(const control::Frame&)>& handle);
+  /// Reads what has arrived, within its bounds, and hands over whole frames until `handle` returns false. Errors as
+  /// flush(), and kPeerDied at the end of the stream.
+  Status read(const std::function<bool(const control::Frame&)>& handle);
 
  private:
   Status fail(Status why);

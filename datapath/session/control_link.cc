@@ -156,13 +156,14 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   watch();
   if (channel_ == nullptr) return;
   Status got = unwatched_because_;
-  if (got.ok() && ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok())) {
+  if (got.ok() && user_.link_may_speak() && ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok())) {
     const std::uint64_t before = channel_->received();
     bool whole = false;
     got = channel_->read([&](const control::Frame& frame) {
       whole = true;
       count(frame);
       user_.link_heard(frame);
+      return user_.link_may_speak();
     });
     if (channel_ == nullptr) return;
     if (!whole && channel_->received() != before) heard_something();

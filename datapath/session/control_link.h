@@ -31,6 +31,8 @@ class LinkUser {
   virtual void link_refused(const Status& why) = 0;
   /// The peer said this. The link must not be closed from within.
   virtual void link_heard(const control::Frame& frame) = 0;
+  /// Whether it is to hear more now. What the peer says meanwhile waits; asked again at each turn.
+  [[nodiscard]] virtual bool link_may_speak() const noexcept { return true; }
   /// It ended, and everything that came from it was heard. kPeerDied: the connection did, not what was said on it.
   virtual void link_lost(const Status& why) = 0;
 
@@ -86,7 +88,7 @@ class ControlLink {
   /// on_ready() is to be called though nothing has come: it left frames for the next time, or the connection is not
   /// watched.
   [[nodiscard]] bool pending() const noexcept {
-    return channel_ != nullptr && (channel_->pending() || !unwatched_because_.ok());
+    return channel_ != nullptr && ((channel_->pending() && user_.link_may_speak()) || !unwatched_because_.ok());
   }
   /// The next place, if those that are dialed have had their head start; the next attempt.
   void check_dialing(Clock::time_point now);

@@ -16,6 +16,12 @@ namespace {
 constexpr std::size_t kPage = FrameReader::kMaxFrame / 4;
 static_assert(Lookups::kMost * 2 * kPage <= ControlChannel::kReadMark);
 
+/// What a region that a peer described takes here, with what keeps and finds it.
+std::size_t memory_of(const RemoteRegionImpl& region) noexcept {
+  constexpr std::size_t kAround = 160;  // counts, an entry of `regions`, a node of `learned_`, the allocator's share
+  return kAround + sizeof region + region.name.capacity() + region.keys.capacity() * sizeof(RemoteRegionImpl::Key);
+}
+
 }  // namespace
 
 void Lookups::add(std::shared_ptr<LookupRequest> request) {
@@ -64,7 +70,7 @@ void Lookups::on_regions(const control::Regions& regions, const std::string& who
       break;
     }
     // A list has an end: its names ascend, and its size has a limit.
-    request->bytes += size_limit(region);
+    request->bytes += memory_of(*decoded);
     if (request->bytes > kMostListed || (!request->regions.empty() && region.name <= request->regions.back()->name)) {
       request->status = {Code::kDataLoss, fmt::format("{} listed '{}' out of order, or more than {} bytes of regions; "
                                                       "ask for a longer prefix",
@@ -107,6 +113,7 @@ void Lookups::on_withdrawn(std::uint64_t id) {
 
 void Lookups::end(const Status& status) {
   session_ = 0;
+  listing_.reset();
   const auto end = [&](LookupRequest& request) {
     request.status = status;
     request.finished.store(true, std::memory_order_release);
@@ -116,34 +123,55 @@ void Lookups::end(const Status& status) {
 }
 
 void Lookups::withdraw(std::uint64_t id) {
-  if (told_.erase(id) != 0) send_(control::Withdrawn{.id = id});
+  if (told_.erase(id) == 0) return;
+  // What is about to be told is not told any more.
+  if (listing_) std::erase_if(listing_->reply.regions, [id](const control::Region& each) { return each.id == id; });
+  send_(control::Withdrawn{.id = id});
+}
+
+const control::Region& Lookups::tell(control::Regions& reply, const Publication& publication,
+                                     const RegionTable::View& regions) {
+  told_.insert(publication.id);
+  return reply.regions.emplace_back(encode_region(publication, regions.keys(publication)));
 }
 
 void Lookups::answer(const control::Lookup& lookup, const RegionTable::View& regions) {
   control::Regions reply;
   reply.request = lookup.request;
-  const auto tell = [&](const Publication& publication) -> const control::Region& {
-    told_.insert(publication.id);
-    return reply.regions.emplace_back(encode_region(publication, regions.keys(publication)));
-  };
   if (std::max(lookup.name.size(), lookup.after.size()) > kMaxRegionName) {
     reply.code = static_cast<std::uint32_t>(Code::kInvalidArgument);
     reply.reason = fmt::format("a region's name has at most {} bytes", kMaxRegionName);
-  } else if (!lookup.prefix) {
+  } else if (lookup.prefix) {
+    listing_ = {.reply = std::move(reply), .prefix = lookup.name, .after = lookup.after};
+    return list(regions);
+  } else {
+    const auto told = [&](const Publication& publication) { static_cast<void>(tell(reply, publication, regions)); };
     const Status found =
-        lookup.capability.empty() ? regions.find(lookup.name, tell) : regions.import(lookup.capability, tell);
+        lookup.capability.empty() ? regions.find(lookup.name, told) : regions.import(lookup.capability, told);
     reply.code = static_cast<std::uint32_t>(found.code());
     reply.reason = found.message();
-  } else {
-    // Pages well below the frame limit; the asker continues after the last name.
-    std::size_t bytes = 0;
-    regions.list(lookup.name, lookup.after, [&](const Publication& publication) {
-      reply.more = bytes > kPage;
-      if (!reply.more) bytes += size_limit(tell(publication));
-      return !reply.more;
-    });
   }
   send_(reply);
+}
+
+void Lookups::advance(const RegionTable::View& regions) {
+  visits_left_ = kTurnVisits;
+  if (listing_) list(regions);
+}
+
+/// Pages well below the frame limit; the asker continues after the last name.
+void Lookups::list(const RegionTable::View& regions) {
+  Listing& listing = *listing_;
+  control::Regions& reply = listing.reply;
+  const bool ended = regions.list(listing.prefix, listing.after, visits_left_, [&](const Publication& publication) {
+    reply.more = listing.bytes > kPage;
+    if (!reply.more) listing.bytes += size_limit(tell(reply, publication, regions));
+    return !reply.more;
+  });
+  if (!ended) return;
+  const control::Regions whole = std::move(reply);
+  listing_.reset();
+  send_(whole);
 }
 
 }  // namespace fairlead::datapath

@@ -172,8 +172,12 @@ void SessionImpl::finish_close() {
   const bool lost = !close_status_.ok() && close_status_.code() != Code::kCancelled;
   // Of a stranger the host says it: there may be as many as somebody likes.
   if (lost && (active_ || was_ready())) log(LogLevel::kWarning, close_status_.message());
-  // Nobody was told of a peer that never got as far as being accepted.
-  if (active_ || was_ready()) host_->queues().push_event(*this, std::move(event));
+  // Nobody was told of a peer that never got as far as being accepted, nor will be of what it sent.
+  if (active_ || was_ready()) {
+    host_->queues().push_event(*this, std::move(event));
+  } else {
+    host_->queues().forget(*this);
+  }
   events_over_.store(true, std::memory_order_release);
   using Ended = SessionHost::Ended;
   host_->session_closed(*this, !was_ready() ? Ended::kFailed : lost ? Ended::kLost : Ended::kOrderly);
@@ -200,6 +204,7 @@ void SessionImpl::advance(Clock::time_point now) {
                  fmt::format("lost {}: it does not read its control connection ({} bytes are queued for it at most)",
                              who(), ControlChannel::kMaxQueued)});
   }
+  lookups_.advance(seen_by_peer());
   begin_followers();
   for_flows([now](Flow& flow) { flow.advance(now); });
   if (is_left(now)) begin_drain({}, Code::kUnavailable);
@@ -223,6 +228,7 @@ void SessionImpl::check_timers(Clock::time_point now) {
   const EngineConfig& config = host_->config();
   link_.check_dialing(now);
   if (!was_ready() && now - started_at_ > config.connect_timeout) {
+    if (!active_ && id() == 0) handshake_refused(Code::kDeadlineExceeded);
     static constexpr const char* kDoing[] = {"resolving its name", "connecting", "waiting for its hello",
                                              "setting up a path"};
     const auto phase = std::min<std::size_t>(static_cast<std::size_t>(phase_), 3);

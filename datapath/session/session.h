@@ -74,7 +74,9 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   /// Timers and whatever the last poll left to do. Cheap when there is nothing.
   void advance(Clock::time_point now);
   [[nodiscard]] bool wants_advance() const noexcept {
-    return dirty_ || bulk_.wants_advance() || (commands_ != nullptr && commands_->wants_advance()) || link_.overrun();
+    // What is due but once: a session that drains goes on by time.
+    const bool due = phase_ < Phase::kDraining && (link_.overrun() || lookups_.is_listing());
+    return dirty_ || bulk_.wants_advance() || (commands_ != nullptr && commands_->wants_advance()) || due;
   }
   /// Work waits for room on the path, which the last poll may have made.
   [[nodiscard]] bool has_backlog() const noexcept {
@@ -102,6 +104,9 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void link_up() override;
   void link_refused(const Status& why) override;
   void link_heard(const control::Frame& frame) override;
+  [[nodiscard]] bool link_may_speak() const noexcept override {
+    return phase_ >= Phase::kDraining || !lookups_.is_listing();
+  }
   void link_lost(const Status& why) override;
   void send_hello();
   [[nodiscard]] std::string nonce();

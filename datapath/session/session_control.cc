@@ -15,6 +15,7 @@ namespace fairlead::datapath {
 namespace {
 
 constexpr std::size_t kMaxAddresses = 16;             // of a transport, that are looked at
+constexpr std::size_t kMaxTransportName = 128;        // that is kept of who has shown no key
 constexpr std::chrono::milliseconds kLastWords{100};  // of a path whose peer said goodbye
 
 /// What is an address at all.
@@ -28,6 +29,23 @@ std::vector<std::string> usable(const std::vector<std::string>& addresses) {
     if (is_one && address.find('\0') == std::string::npos) found.push_back(address);
   }
   return found;
+}
+
+/// What greet() looks at, of who has shown no key yet: a hello may be as large as a frame.
+control::Hello kept_of(const control::Hello& hello) {
+  control::Hello kept;
+  kept.version_min = hello.version_min;
+  kept.version_max = hello.version_max;
+  for (const control::TransportOffer& offer : hello.transports) {
+    kept.transports.push_back({.name = offer.name.substr(0, kMaxTransportName),
+                               .kind = offer.kind.substr(0, kMaxTransportName),
+                               .software = offer.software,
+                               .describe = {}});
+  }
+  kept.max_message_bytes = hello.max_message_bytes;
+  kept.event_window = hello.event_window;
+  kept.event_window_bytes = hello.event_window_bytes;
+  return kept;
 }
 
 /// What this end may use, what became of it, and what would do.
@@ -227,7 +245,7 @@ void SessionImpl::handle_hello(const control::Hello& hello) {
   const Status heard = greeting_.hear(hello);
   if (heard.ok()) return admit(hello);
   if (heard.code() != Code::kUnavailable) return refuse(heard);
-  unproved_ = hello;
+  unproved_ = kept_of(hello);
   send_frame(greeting_.challenge(nonce()));
 }
 
@@ -299,7 +317,7 @@ void SessionImpl::greet(const control::Hello& hello) {
 void SessionImpl::handle_goodbye(const control::Goodbye& goodbye) {
   const Code code = code_from_wire(goodbye.code);
   if (code == Code::kOk) {
-    farewell_until_ = host_->now() + kLastWords;
+    if (!farewell_until_) farewell_until_ = host_->now() + kLastWords;  // said again it is not put off
     for_flows([](Flow& flow) { flow.stop_posting(); });
     for_paths([](PathSet& paths) { paths.stay(); });
     return;

@@ -212,6 +212,71 @@ TEST_F(LookupsTest, ThePeerIsToldOnceOfWhatItKnows) {
   EXPECT_EQ(std::get<control::Withdrawn>(sent[2]).id, ids[0]);
 }
 
+/// A table of so many regions "hidden..." that are for somebody else, and one for all, the last by its name.
+std::shared_ptr<RegionTable> table_of_hidden(std::span<std::byte> bytes, std::size_t hidden) {
+  auto table = std::make_shared<RegionTable>();
+  const auto range = table->add({.bytes = bytes, .access = Access::kRemoteRead});
+  EXPECT_TRUE(range);
+  const auto region = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteRead, nullptr);
+  for (std::size_t i = 0; i < hidden; ++i) {
+    const std::string name = fmt::format("hidden{:06}", i);
+    EXPECT_TRUE(table->publish(name, region, bytes, Access::kRemoteRead, std::nullopt, {"owner"}).ok());
+  }
+  EXPECT_TRUE(table->publish("hidden_not", region, bytes, Access::kRemoteRead, std::nullopt).ok());
+  return table;
+}
+
+// Or a few bytes would keep a lane for as long as there are regions, time and again.
+TEST_F(LookupsTest, ATurnGoesThroughABoundedNumberOfNames) {
+  std::vector<std::byte> bytes(64);
+  const auto table = table_of_hidden(bytes, 3 * Lookups::kTurnVisits + 5);
+  const auto view = table->seen_by("");
+  lookups.answer({.request = 1, .name = "hidden", .prefix = true, .after = {}}, view);
+  std::size_t turns = 1;
+  for (; lookups.is_listing() && turns < 10; ++turns) {
+    EXPECT_TRUE(sent.empty());
+    lookups.advance(view);
+  }
+  EXPECT_EQ(turns, 4u);
+  ASSERT_EQ(sent.size(), 1u);
+  const auto& page = std::get<control::Regions>(sent[0]);
+  EXPECT_EQ(page.request, 1u);
+  ASSERT_EQ(page.regions.size(), 1u);
+  EXPECT_EQ(page.regions[0].name, "hidden_not");
+  EXPECT_FALSE(page.more);
+  // What is left of a turn is for the next question.
+  sent.clear();
+  lookups.answer({.request = 2, .name = "hidden", .prefix = true, .after = {}}, view);
+  EXPECT_TRUE(lookups.is_listing());
+  lookups.end({Code::kPeerDied, "gone"});
+  EXPECT_FALSE(lookups.is_listing());
+  EXPECT_TRUE(sent.empty());
+}
+
+TEST_F(LookupsTest, WhatIsWithdrawnWhileItIsListedIsNotTold) {
+  std::vector<std::byte> bytes(64);
+  const auto table = table_of_hidden(bytes, Lookups::kTurnVisits);
+  const auto range = table->add({.bytes = bytes, .access = Access::kRemoteRead});
+  const auto region = std::make_shared<RegionImpl>(*range, bytes, Access::kRemoteRead, nullptr);
+  ASSERT_TRUE(table->publish("a", region, bytes, Access::kRemoteRead, std::nullopt).ok());
+  lookups.answer({.request = 1, .name = "", .prefix = true, .after = {}}, table->seen_by(""));
+  ASSERT_TRUE(lookups.is_listing());
+  lookups.withdraw(*table->unpublish("a"));
+  lookups.advance(table->seen_by(""));
+  ASSERT_EQ(sent.size(), 2u);
+  const auto& page = std::get<control::Regions>(sent[1]);
+  ASSERT_EQ(page.regions.size(), 1u);
+  EXPECT_EQ(page.regions[0].name, "hidden_not");
+}
+
+// A region costs the peer a few bytes.
+TEST_F(LookupsTest, AListingIsBoundedByTheMemoryItTakes) {
+  lookups.open(kSession);
+  const auto list = ask("", true);
+  lookups.on_regions(page(number_of_last(), {"r"}), "peer");
+  EXPECT_GE(list->bytes, sizeof(RemoteRegionImpl) + sizeof(std::weak_ptr<RemoteRegionImpl>) + 64);
+}
+
 TEST_F(LookupsTest, NamesWhatIsWrongWithAQuestion) {
   const auto table = std::make_shared<RegionTable>();
   const auto told = [&](const control::Lookup& lookup) {

@@ -98,6 +98,40 @@ TEST(PathSet, ActiveOffersProvesAndIsUsed) {
   EXPECT_EQ(end.paths.explain(), "fake:0 (a path): best; fake:1: ranks below");
 }
 
+// Messages and control frames come by different ways, and either may be looked at first.
+TEST(PathSet, WhatComesOverAProvedPathSaysThatThePeerIsReady) {
+  for (const bool active : {true, false}) {
+    End end(active);
+    end.reach(State::kSettingUp);
+    EXPECT_FALSE(end.paths.may_carry(*end.paths.slot())) << "nobody was told that it is ready here";
+    EXPECT_FALSE(end.paths.slot()->peer_ready);
+    end.prove(*end.paths.slot());
+    ASSERT_EQ(end.paths.state(), State::kProved);
+    EXPECT_TRUE(end.paths.may_carry(*end.paths.slot()));
+    EXPECT_EQ(end.paths.state(), State::kInUse);
+    EXPECT_EQ(end.used, 1);
+    end.ready();  // by which time it is known
+    EXPECT_TRUE(end.paths.may_carry(*end.paths.slot()));
+    EXPECT_EQ(end.used, 1);
+  }
+}
+
+// It had our word, and may have used the path: the rest of that comes while it is closed.
+TEST(PathSet, WhatWasUnderWayComesOverAPathThatIsClosed) {
+  End end(false);
+  end.reach(State::kProved);
+  end.fence();
+  ASSERT_EQ(end.paths.state(), State::kClosing);
+  EXPECT_TRUE(end.paths.may_carry(*end.paths.slot()));
+  EXPECT_EQ(end.paths.state(), State::kClosing);
+  EXPECT_EQ(end.used, 0);
+  End early(false);
+  early.reach(State::kSettingUp);
+  early.fence();
+  ASSERT_EQ(early.paths.state(), State::kClosing);
+  EXPECT_FALSE(early.paths.may_carry(*early.paths.slot())) << "it never had our word";
+}
+
 TEST(PathSet, WithoutAProvenWriteAPathIsStaged) {
   End end(true);
   end.begin();

@@ -277,7 +277,9 @@ struct SlowRegions : Regions {
     auto done = std::async(std::launch::async, [this] {
       std::uint64_t id = 0;
       EXPECT_TRUE(table->seen_by("").find("there", [&](const Publication& publication) { id = publication.id; }).ok());
-      table->seen_by("").list("", "", [](const Publication&) { return true; });
+      std::string after;
+      std::size_t left = 1000;
+      EXPECT_TRUE(table->seen_by("").list("", after, left, [](const Publication&) { return true; }));
       EXPECT_EQ(table->seen_by("").with_bytes(id, 0, 8, Access::kRemoteRead, [](std::span<std::byte>) { return true; }),
                 Code::kOk);
       EXPECT_TRUE(table->unpublish("there").has_value());
@@ -430,12 +432,14 @@ TEST_F(Regions, AllAtOnce) {
       }
     }
     std::size_t missing = 0;
-    table->seen_by("").list("", "", [&](const Publication& publication) {
+    std::string after;
+    std::size_t left = 10'000;
+    EXPECT_TRUE(table->seen_by("").list("", after, left, [&](const Publication& publication) {
       for (std::size_t d = 0; d < publication.grants.size(); ++d) {
         missing += publication.region->range().local_key(d) == 0 ? 1 : 0;
       }
       return true;
-    });
+    }));
     EXPECT_EQ(missing, 0u);
   }
   programs.clear();

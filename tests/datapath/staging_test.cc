@@ -176,7 +176,12 @@ class StagingInitiator : public testing::Test {
 
   std::uint64_t begin(bool read, std::uint64_t bytes, std::uint64_t at = 0) {
     const std::uint64_t number = initiator.take_number();
-    initiator.push({.transfer = &transfer, .bytes = bytes, .sequence = number, .at = at, .is_read = read});
+    initiator.push({.transfer = &transfer,
+                    .bytes = bytes,
+                    .sequence = number,
+                    .at = at,
+                    .is_read = read,
+                    .cursor = transfer.own.find(at)});
     return number;
   }
   bool ack(std::uint64_t sequence, Code code = Code::kOk) {

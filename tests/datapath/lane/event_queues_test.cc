@@ -24,6 +24,12 @@ Event numbered(std::uint64_t number) {
   return made;
 }
 
+Event last_of_all() {
+  Event made;
+  made.kind = Event::Kind::kClosed;
+  return made;
+}
+
 class Done final : public Submission {
  public:
   void run() noexcept override {}
@@ -220,6 +226,59 @@ TEST_F(EventQueuesTest, WhoAsksForEventsLosesNoneOfThem) {
   std::size_t accepted = 0;
   while (queues.take_accepted() != nullptr) ++accepted;
   EXPECT_EQ(accepted, EventQueues::kMostAccepted);
+}
+
+// Nobody has a handle of them, and nobody looks.
+TEST_F(EventQueuesTest, SessionsThatEndedGiveWayWhereNobodyTakesEvents) {
+  constexpr std::size_t kCame = 3 * EventQueues::kMostEnded;
+  queues.push_event(*one, numbered(0));  // lives
+  queues.push_event(*other, numbered(1));
+  queues.push_event(*other, last_of_all());
+  std::vector<std::weak_ptr<Source>> came;
+  for (std::size_t i = 0; i < kCame; ++i) {
+    const auto each = std::make_shared<Source>();
+    came.push_back(each);
+    queues.push_event(*each, numbered(i));
+    queues.push_event(*each, last_of_all());
+  }
+  EXPECT_TRUE(came[kCame - EventQueues::kMostEnded - 1].expired()) << "the oldest go first";
+  std::size_t left = 0;
+  for (const auto& each : came) left += each.expired() ? 0 : 1;
+  EXPECT_EQ(left, EventQueues::kMostEnded);
+  EXPECT_EQ(other.use_count(), 1);
+  EXPECT_TRUE(queues.take_event(other->inbox, event, taken)) << "who has it finds what it left";
+  EXPECT_EQ(event.value, 1u);
+  EXPECT_EQ(one.use_count(), 2) << "what lives is kept";
+  std::size_t events = 0;
+  while (queues.take_any_event(event, taken) != nullptr) ++events;
+  EXPECT_EQ(events, 1 + 2 * EventQueues::kMostEnded);
+  // From here on somebody asks.
+  for (std::size_t i = 0; i < kCame; ++i) {
+    const auto each = std::make_shared<Source>();
+    queues.push_event(*each, last_of_all());
+  }
+  events = 0;
+  while (queues.take_any_event(event, taken) != nullptr) ++events;
+  EXPECT_EQ(events, kCame);
+}
+
+TEST_F(EventQueuesTest, WhatNobodyIsToldOfIsForgotten) {
+  const int fd = queues.fd();
+  const std::weak_ptr<Source> watch = other;
+  queues.push_event(*other, numbered(1));
+  Event command = numbered(2);
+  command.traffic = TrafficClass::kCommands;
+  queues.push_event(*other, std::move(command));
+  EXPECT_TRUE(readable(fd));
+  queues.forget(*other);
+  EXPECT_FALSE(readable(fd));
+  EXPECT_EQ(other->inbox.pending(), 0u);
+  EXPECT_EQ(other->inbox.waiting(TrafficClass::kCommands), 0u);
+  EXPECT_FALSE(queues.take_event(other->inbox, event, taken));
+  other.reset();
+  EXPECT_TRUE(watch.expired());
+  queues.forget(*one);  // of which there was nothing
+  EXPECT_EQ(queues.take_any_event(event, taken), nullptr);
 }
 
 TEST_F(EventQueuesTest, SessionsThatLiveDoNotGiveWay) {

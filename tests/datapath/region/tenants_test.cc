@@ -132,10 +132,12 @@ TEST_F(Tenants, ListingsMakeNoDomains) {
   const std::shared_ptr<Tenant> tenant = table->tenant("trainer");
   const auto view = table->seen_by("trainer", tenant.get());
   std::size_t seen = 0;
-  view.list("", "", [&](const Publication& publication) {
+  std::string after;
+  std::size_t left = 10;
+  EXPECT_TRUE(view.list("", after, left, [&](const Publication& publication) {
     EXPECT_TRUE(encode_region(publication, view.keys(publication)).keys.empty());
     return ++seen != 0;
-  });
+  }));
   EXPECT_EQ(seen, 1u);
   EXPECT_TRUE(device.domains.empty());
 }
@@ -221,10 +223,12 @@ TEST_F(Tenants, AnExportIsThereForWhoHasItsCapability) {
   EXPECT_EQ(trainer.at->granted.size(), 1 + kProbe);
   std::unordered_set<std::uint64_t> told;
   const auto view = table->seen_by("trainer", trainer.tenant.get(), &told);
-  view.list("", "", [](const Publication&) {
+  std::string after;
+  std::size_t left = 10;
+  EXPECT_TRUE(view.list("", after, left, [](const Publication&) {
     ADD_FAILURE() << "it has no name";
     return false;
-  });
+  }));
   const auto read = [&](const RegionTable::View& by) {
     return by.with_bytes(made->region, 0, 8, Access::kRemoteRead, [](std::span<std::byte>) { return true; });
   };

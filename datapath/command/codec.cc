@@ -113,6 +113,14 @@ bool is_kept_welcome(Bytes message) noexcept {
   return kept && kept->keep_ms != 0;
 }
 
+bool is_hello_to_keep(Bytes message) noexcept {
+  const auto header = take<MessageHeader>(message);
+  const auto hello = header && is_message(*header, MessageType::kHello) ? take<Hello>(message) : std::nullopt;
+  if (!hello || hello->newest < kResumeVersion || !take<HelloMore>(message)) return false;
+  const auto last = take<HelloLast>(message);
+  return last && last->keep == 1;
+}
+
 std::vector<std::byte> channel_message(std::uint16_t channel, const ChannelBody& body) {
   auto message = make_message({.type = static_cast<std::uint8_t>(MessageType::kChannel), .channel = channel});
   put(message, body);

@@ -73,6 +73,8 @@ struct DeviceFacts {
                                                      const std::optional<std::vector<DeviceFacts>>& devices = {});
 /// Whether a message is one of a session that is kept.
 [[nodiscard]] bool is_kept_welcome(Bytes message) noexcept;
+/// Whether that is the hello of a client that wishes so.
+[[nodiscard]] bool is_hello_to_keep(Bytes message) noexcept;
 /// Of no bytes: there is none to be had.
 [[nodiscard]] std::vector<std::byte> window_message(std::uint64_t bytes, std::string_view capability = {},
                                                     bool is_for_reads = false);

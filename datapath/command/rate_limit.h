@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 namespace fairlead::datapath::command {
 
@@ -16,13 +17,14 @@ class RateLimit {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// 0: no limit.
+  /// 0: no limit. One that there was before is followed by this: what was drawn of it is owed.
   void set(std::uint64_t bytes_per_second, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
+    fill(now);
+    const double before = std::exchange(rate_, static_cast<double>(bytes_per_second));
+    const double most = rate_ * kGathered;
+    level_ = before > 0 ? std::min(level_, most) : most;
     limited_.store(bytes_per_second != 0, std::memory_order_relaxed);
-    rate_ = static_cast<double>(bytes_per_second);
-    level_ = rate_ * kGathered;
-    counted_ = now;
   }
   [[nodiscard]] bool is_limited() const noexcept { return limited_.load(std::memory_order_relaxed); }
   /// Above 0: more may go. There is a limit.

@@ -21,6 +21,7 @@ constexpr std::chrono::microseconds kDeviceLook{50};  // how often it looks how 
 constexpr std::chrono::microseconds kTurn{200};       // at a device that is shared, or one command longer
 constexpr std::chrono::milliseconds kRun{1};          // at one that is not, before its thread looks up
 constexpr std::chrono::microseconds kNewsLook{20};    // how long what gives way runs without a look for messages
+constexpr std::chrono::seconds kGoneLook{1};          // how often an idle one looks whether its process is there
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
 
 /// All that a client which keeps to its credits can have under way.
@@ -42,6 +43,7 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
       admission_(std::move(admission)),
       principal_(peer_.principal()),
       key_(terms.key),
+      channels_(terms.channels),
       most_queued_(most_queued(terms)),
       may_be_kept_(terms.keep_ms != 0),
       counters_(counters),
@@ -80,7 +82,7 @@ Status ServedPeer::start_thread() {
 
 void ServedPeer::send(TrafficClass traffic, Bytes message) {
   // Before its client can know that, and be gone. A process may say it, too, of a session that is none to keep.
-  if (may_be_kept_ && !welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
+  if (wishes_to_be_kept_ && !welcome_ && is_kept_welcome(message)) kept_.store(true, std::memory_order_release);
   Transfer sent = peer_.send(message, kMessageValue, {.traffic = traffic});
   // That a client is gone shows elsewhere; but what was not even posted would be missed by nobody.
   const bool is_posted = sent.code() != Code::kResourceExhausted && sent.code() != Code::kInvalidArgument;
@@ -110,8 +112,9 @@ std::optional<std::int64_t> ServedPeer::copy_level() {
   return static_cast<std::int64_t>(bandwidth.level(now()));
 }
 
-/// And what it took is its tenant's.
+/// And what it took is its tenant's, but for what it takes to begin.
 bool ServedPeer::run(std::uint32_t device, Clock::time_point until, Clock::time_point& time) {
+  const bool begins = !session_->is_welcome();
   const bool more = session_->run(until, device);
   if (!unsent_.ok()) {
     session_->end({unsent_.code(), fmt::format("what its commands gave cannot be sent: {}; the service is to raise "
@@ -119,7 +122,7 @@ bool ServedPeer::run(std::uint32_t device, Clock::time_point until, Clock::time_
                                                unsent_.message())});
   }
   const Clock::time_point begin = std::exchange(time, now());
-  const std::chrono::nanoseconds took = time - begin;
+  const std::chrono::nanoseconds took = begins ? Clock::duration::zero() : time - begin;
   admission_.account().devices[device].service_ns.fetch_add(static_cast<std::uint64_t>(took.count()),
                                                             std::memory_order_relaxed);
   count(device);
@@ -207,6 +210,7 @@ void ServedPeer::take(News& news) {
   if (asks && session_->is_welcome() && !session_->is_over() && !std::exchange(asked_, true)) {
     return open_window(header->count != 0);
   }
+  if (!welcome_ && may_be_kept_) wishes_to_be_kept_ |= is_hello_to_keep(event.data);
   session_->take(std::move(event.data), event.traffic);
 }
 
@@ -285,7 +289,8 @@ void ServedPeer::thread_main() noexcept {
     if (any_queued_.load(std::memory_order_acquire)) take_queued();
     device = next_device(device);
     Clock::time_point time = now(), until = time + kRun;
-    if (!turnstiles_.empty()) {
+    // A process and its context take long to begin, and nothing runs at the device yet.
+    if (!turnstiles_.empty() && session_->is_welcome()) {
       if (!enter(device)) break;
       until = turn_.began + kTurn;
       time = now();
@@ -360,7 +365,8 @@ bool ServedPeer::await_news() {
     ::sched_yield();  // who is to give it news may share its core
   }
   std::unique_lock lock(mutex_);
-  news_.wait(lock, is_news);
+  while (!news_.wait_for(lock, kGoneLook, is_news) && !session_->look()) {
+  }
   return !stopping_.load();
 }
 

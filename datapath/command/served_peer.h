@@ -69,6 +69,7 @@ class ServedPeer final : private Outlet {
   [[nodiscard]] const std::string& principal() const noexcept { return principal_; }
   [[nodiscard]] TenantAccount& account() const noexcept { return admission_.account(); }
   [[nodiscard]] const SessionKey& key() const noexcept { return key_; }
+  [[nodiscard]] std::uint32_t channels() const noexcept { return channels_; }
   /// Whether it is to be kept while its client is away.
   [[nodiscard]] bool is_kept() const noexcept { return kept_.load(std::memory_order_acquire); }
 
@@ -112,6 +113,7 @@ class ServedPeer final : private Outlet {
   const Admission admission_;
   const std::string principal_;
   const SessionKey key_;
+  const std::uint32_t channels_;  // that it may have
   const std::uint64_t most_queued_;
   const bool may_be_kept_;
   ServiceCounters& counters_;
@@ -121,6 +123,7 @@ class ServedPeer final : private Outlet {
   const TimeSource time_;
   std::optional<Window> window_;            // while there is a session
   bool asked_ = false;                      // for one
+  bool wishes_to_be_kept_ = false;          // its client, if it may
   bool bandwidth_is_used_up_ = false;       // a copy heard so, in the last turn
   std::unique_ptr<SessionRunner> session_;  // who runs it may use it, others under mutex_
   SessionRunner::Counts counted_;

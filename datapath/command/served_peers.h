@@ -70,6 +70,8 @@ class ServedPeers {
   void go_on(Resuming resuming, const MessageHeader& header, Bytes body);
   /// Of those who have shown nothing for too long.
   void end_attempts();
+  /// What became of one that is not kept.
+  [[nodiscard]] Status no_session(const SessionId& id, const std::string& principal) const;
   [[nodiscard]] ServedPeer* kept_session(const SessionId& id, const std::string& principal);
   [[nodiscard]] std::unique_ptr<ServedPeer> take_from_peer(const SessionId& id);
   void turn_away(Peer peer, const Status& why);

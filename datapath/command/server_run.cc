@@ -264,9 +264,7 @@ std::optional<ServerSession::Step> ServerSession::wait_for(ServerChannel& channe
     if (modules_.is_behind({channel.number(), channel.executed() + 1})) fenced_ |= device.bit();
     return Step::kBlocked;
   }
-  if (record.is(Opcode::kFence)) {
-    if (waits_for(channel, body_of<FenceBody>(record))) return Step::kBlocked;
-  }
+  if (record.is(Opcode::kFence) && waits_for(channel, body_of<FenceBody>(record))) return Step::kBlocked;
   if (record.is(Opcode::kCopyAcross) && !has_come_across(channel, body_of<CopyAcrossBody>(record))) {
     return Step::kBlocked;
   }

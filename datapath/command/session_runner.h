@@ -40,6 +40,9 @@ class SessionRunner {
   /// Whether more can run now.
   /// On that one of the service's devices.
   virtual bool run(Clock::time_point until, std::uint32_t device) = 0;
+  /// While it has nothing to run, and nothing has come: whether run() has something to say nevertheless, as what runs
+  /// it has gone.
+  [[nodiscard]] virtual bool look() noexcept { return false; }
   /// From any thread: what runs is of no use any more. Whether it can be ended is the runner's affair.
   virtual void abandon() noexcept {}
   /// Whether more has come, which take() is to be given when run() returns. Any thread, one at a time.

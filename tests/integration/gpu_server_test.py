@@ -50,6 +50,9 @@ class GpuServer(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         return {tenant["name"]: tenant for tenant in json.loads(done.stdout)["tenants"]}
 
+    def commands(self, metrics):
+        return sum(tenant["commands"] for tenant in self.status(metrics).values())
+
     def test_several_devices(self):
         keys, tenants = self.keys("trainer", "store"), self.path("tenants")
         tenants.write_text("trainer devices=1 share=60%\nstore devices=0 share=60%\n", encoding="utf-8")
@@ -148,6 +151,18 @@ class GpuServer(Case):
         self.assertEqual(self.load(address, "", "").returncode, 0)
         self.assertEqual(server.end(), 0)
 
+    @staticmethod
+    def children(server):
+        found = []
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+            except OSError:  # it has ended
+                continue
+            if int(parent) == server.process.pid:
+                found.append(int(stat.parent.name))
+        return found
+
     def test_drains(self):
         server, address, _ = self.serve("--drain", "600")
         with subprocess.Popen([LOAD, address, "", "", "600", "1000", "4"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -156,13 +171,24 @@ class GpuServer(Case):
             seen = False
             while not seen:  # it has a session
                 metrics = json.loads(self.path("ready.json").read_text(encoding="utf-8"))["metrics"]
-                seen = any(tenant["commands"] for tenant in self.status(metrics).values())
+                seen = self.commands(metrics) != 0
             server.process.send_signal(signal.SIGTERM)
             server.wait_for("ending when what is under way is finished")
             late = self.load(address, "", "")
             self.assertEqual(late.returncode, 1)
             self.assertIn("takes no new sessions", late.stderr)
-            self.assertIsNone(client.poll(), "who is there goes on")
+            # As systemd and a terminal do it: to every process of the server's.
+            sessions = self.children(server)
+            self.assertEqual(len(sessions), 1)
+            for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+                os.kill(sessions[0], number)
+            ran = self.commands(metrics)
+            while self.commands(metrics) == ran:
+                self.assertIsNone(client.poll(), "who is there goes on")
+                time.sleep(0.01)
+            score = [int(pathlib.Path(f"/proc/{each}/oom_score_adj").read_text(encoding="utf-8"))
+                     for each in (sessions[0], server.process.pid)]
+            self.assertEqual(score[0], min(score[1] + 500, 1000), "where memory runs out, a session goes before the server")
             server.process.send_signal(signal.SIGTERM)
             server.wait_for("what was under way is dropped")
             self.assertEqual(server.wait(), 0)

@@ -29,6 +29,10 @@ bool ServerSession::has_come_across(ServerChannel& channel, const CopyAcrossBody
                  fmt::format("{} bytes from device {}; the session has {} devices, and one command copies at most {}",
                              body.bytes, body.from_device, devices_.size(), terms_.payload_bytes)});
   }
+  // It would not wait for what is under way there: within a device there is another command.
+  if (body.from_device == channel.device()) {
+    return ends({kInvalidValue, Scope::kCommand, "within a device another command copies (kCopyWithin)"});
+  }
   ServerDevice& source = devices_[body.from_device];
   if (!across.begun && !source.lost) {
     across.bytes.resize(body.bytes);

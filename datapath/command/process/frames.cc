@@ -12,6 +12,7 @@ namespace fairlead::datapath::command {
 namespace {
 
 constexpr std::size_t kRead = 64 << 10;         // at least, at once
+constexpr std::size_t kKept = 4 << 20;          // of what is to be said, after a burst
 constexpr std::chrono::microseconds kSpin{50};  // how long it looks before it sleeps
 
 }  // namespace
@@ -30,6 +31,7 @@ bool FramePipe::flush() {
     left = left.subspan(static_cast<std::size_t>(sent));
   }
   out_.clear();
+  if (out_.capacity() > kKept) std::vector<std::byte>().swap(out_);
   return true;
 }
 

@@ -52,6 +52,7 @@ struct Run {
   std::uint64_t untaken = 0;  // bytes that the client has yet to take
   std::int64_t copy_level = 0;
   std::uint64_t copies_limited = 0;  // 1: and may copy while copy_level is above 0
+  std::uint64_t begins = 0;          // 1: it says how the session began, and runs nothing
 };
 
 struct Ran {

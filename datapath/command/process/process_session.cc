@@ -54,6 +54,18 @@ bool can_be_copied(std::uint64_t bytes, const Run& run, const ServerSession::Ter
   return bytes <= level || bytes - level <= std::max<std::uint64_t>(kMaxPayload, terms.module_bytes);
 }
 
+/// Whether a session can have come from there to here in one run: all that came was within its credits, and a client
+/// that is back may hear replies again.
+bool can_follow(const Ran& now, const Ran& before, const ServerSession::Terms& terms) noexcept {
+  const std::uint64_t under_way = std::uint64_t{terms.channels} * terms.credits;
+  const std::uint64_t most = under_way + terms.held_results;
+  const auto rises = [most](std::uint64_t is, std::uint64_t was) { return is >= was && is - was <= most; };
+  const SessionRunner::Counts &is = now.counts, &was = before.counts;
+  return now.welcome >= before.welcome && now.waiting <= under_way && rises(is.commands, was.commands) &&
+         rises(is.failures, was.failures) && rises(is.skipped_unknown, was.skipped_unknown) &&
+         rises(is.replies, was.replies) && std::ranges::equal(is.failures_by_scope, was.failures_by_scope, rises);
+}
+
 /// For a descriptor of a session's process, which is not to be had.
 Status no_descriptor() {
   return {Code::kResourceExhausted,
@@ -119,12 +131,16 @@ Status ProcessSession::start(std::size_t slot) {
   for (const auto& [number, fd] : copies) {
     if (error == 0) error = ::posix_spawn_file_actions_adddup2(&actions, fd.get(), number);
   }
+  // What kernels print is their tenant's, and none of the server's log.
+  if (error == 0) error = ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (error == 0) error = ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   if (error == 0) error = ::posix_spawn_file_actions_addclosefrom_np(&actions, kInheritedEnd);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
+  sigset_t servers;  // what ends the server in order does not end this, from its first moment on
+  sigemptyset(&servers);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&servers, number);
+  ::posix_spawnattr_setsigmask(&attributes, &servers);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   if (error == 0) error = ::posix_spawn(&pid_, words[0], &actions, &attributes, words.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
@@ -237,6 +253,12 @@ void ProcessSession::overrun() {
   news_ = true;
 }
 
+bool ProcessSession::look() noexcept {
+  pollfd fd{process_.get(), POLLIN, 0};
+  if (is_over() || pid_ < 0 || ::poll(&fd, 1, 0) <= 0) return false;
+  return news_ = true;
+}
+
 bool ProcessSession::run(Clock::time_point until, std::uint32_t device) {
   const Devices& devices = ran_.devices;
   const bool has_work = news_ || ((devices.due | devices.held | devices.pending) >> device & 1) != 0;
@@ -244,6 +266,7 @@ bool ProcessSession::run(Clock::time_point until, std::uint32_t device) {
   news_ = false;
   Run run;
   run.device = device;
+  run.begins = ran_.welcome != 0 ? 0 : 1;
   run.untaken = outlet_.untaken();
   const auto level = outlet_.copy_level();
   run.copies_limited = level ? 1 : 0;
@@ -293,6 +316,7 @@ bool ProcessSession::relay(const Run& run) {
     }
     const std::optional<Ran> ran = frame->header.type == FrameType::kRan ? value_of<Ran>(*frame) : std::nullopt;
     if (!ran || !can_be(ran->devices, terms_.devices) || !can_be_copied(ran->copied, run, terms_)) return false;
+    if (!can_follow(*ran, ran_, terms_)) return false;
     ran_ = *ran;
     if (ran_.copied != 0) outlet_.charge_copies(ran_.copied);
     return true;

@@ -34,6 +34,7 @@ class ProcessSession final : public SessionRunner {
   void overrun() override;
   void end(const Status& why) override { fail(why.code(), why.message()); }
   bool run(Clock::time_point until, std::uint32_t device) override;
+  [[nodiscard]] bool look() noexcept override;
   void abandon() noexcept override;
   void set_news(bool is_there) noexcept override;
 

@@ -1,15 +1,21 @@
 // The process that runs one session: what the server says comes in, what the client is to hear goes out.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/system/large_bytes.h"
 #include "base/system/shared_memory.h"
 #include "base/system/unix_packets.h"
+#include "base/unique_fd.h"
 #include "datapath/command/metered_executor.h"
 #include "datapath/command/process/frames.h"
 #include "datapath/command/process/images.h"
@@ -55,6 +61,22 @@ class Mouth final : public Outlet {
   std::uint64_t copied_ = 0;
 };
 
+/// Signals that end the server in order are sent to its group or its control group, and are none of this process's: the
+/// server says when it is over.
+void leave_signals_to_server() noexcept {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_IGN);
+}
+
+/// Where memory runs out, the kernel ends this process before the server. As far as it may be said.
+void go_before_server() noexcept {
+  constexpr int kMore = 500, kMost = 1000;  // proc(5), oom_score_adj
+  const UniqueFd file(::open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC));
+  char text[16]{};
+  if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) return;
+  const std::string more = std::to_string(std::min(std::atoi(text) + kMore, kMost));
+  (void)!::pwrite(file.get(), more.data(), more.size(), 0);
+}
+
 /// The memory that came by this socket, or nothing.
 std::optional<SharedMapping> take_mapping(int socket, const WindowFrame& frame) {
   std::byte note{};
@@ -68,7 +90,9 @@ std::optional<SharedMapping> take_mapping(int socket, const WindowFrame& frame) 
 bool run(FramePipe& pipe, Mouth& mouth, ServerSession& session, const Run& run) {
   using Clock = SessionRunner::Clock;
   mouth.begin(run);
+  // That it began takes no turn at a device, and what came beside its hello does.
   const bool more =
+      run.begins == 0 &&
       session.run(run.for_ns == 0 ? Clock::time_point::max() : Clock::now() + std::chrono::nanoseconds(run.for_ns),
                   static_cast<std::uint32_t>(run.device));
   Ran ran;
@@ -146,6 +170,8 @@ int serve_session(const ExecutorFactory& executors) {
 int serve_session(std::span<const ServedDevice> devices) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a kernel that hangs does not outlive the service
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  datapath::command::leave_signals_to_server();
+  datapath::command::go_before_server();
   return datapath::command::serve(devices);
 }
 

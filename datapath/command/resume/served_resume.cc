@@ -21,6 +21,8 @@ bool is_loss(const Status& why) {
   return !why.ok() && why.code() != Code::kCancelled && why.code() != Code::kPermissionDenied;
 }
 
+Status no_resuming() { return {Code::kUnavailable, "it is ending, and nobody goes on with a session"}; }
+
 }  // namespace
 
 // ---- the peer has gone ---------------------------------------------------------------------------------------------
@@ -82,18 +84,19 @@ bool ServedPeers::hear_resuming(const Peer& peer, const Event& event) {
   return true;
 }
 
+/// Of another's it says what it says of one that there is not.
+Status ServedPeers::no_session(const SessionId& id, const std::string& principal) const {
+  const std::string fate = lost_.fate(id, principal);
+  return {Code::kNotFound, fate.empty() ? "it has no such session of this client's: that has ended, or the service was "
+                                          "started anew since; begin another"
+                                        : fmt::format("the session was not kept: {}; begin another", fate)};
+}
+
 void ServedPeers::challenge(const Peer& peer, const ResumeBody& asked) {
   const std::string principal = peer.principal();
-  if (draining_.load()) return turn_away(peer, {Code::kUnavailable, "it is ending, and nobody goes on with a session"});
+  if (draining_.load()) return turn_away(peer, no_resuming());
   if (const Status fine = tenants_.check(principal); !fine.ok()) return turn_away(peer, fine);
-  // Of another's it says what it says of one that there is not.
-  if (kept_session(asked.id, principal) == nullptr) {
-    const std::string fate = lost_.fate(asked.id, principal);
-    return turn_away(peer, {Code::kNotFound,
-                            fate.empty() ? "it has no such session of this client's: that has ended, or the service "
-                                           "was started anew since; begin another"
-                                         : fmt::format("the session was not kept: {}; begin another", fate)});
-  }
+  if (kept_session(asked.id, principal) == nullptr) return turn_away(peer, no_session(asked.id, principal));
   // None is refused for others, nor turned away: who names a session that is not his, again and again, would keep its
   // client from it. An attempt takes little beside its peer, and of peers the engine has a limit (max_sessions).
   resuming_.push_back({peer, asked.id, {asked.nonce, make_nonce()}, time_()});
@@ -104,11 +107,14 @@ void ServedPeers::challenge(const Peer& peer, const ResumeBody& asked) {
 }
 
 void ServedPeers::go_on(Resuming resuming, const MessageHeader& header, Bytes body) {
-  ServedPeer* const session = kept_session(resuming.id, resuming.peer.principal());
-  const bool is_proof = is_message(header, MessageType::kProof) && header.count <= terms_.channels;
-  const auto said = session != nullptr && is_proof
-                        ? read_points<HeardBody>(session->key(), resuming.attempt, header.count, body)
-                        : std::nullopt;
+  // Either may have come to be since it was challenged.
+  if (draining_.load()) return turn_away(resuming.peer, no_resuming());
+  const std::string principal = resuming.peer.principal();
+  ServedPeer* const session = kept_session(resuming.id, principal);
+  if (session == nullptr) return turn_away(resuming.peer, no_session(resuming.id, principal));
+  const bool is_proof = is_message(header, MessageType::kProof) && header.count <= session->channels();
+  const auto said =
+      is_proof ? read_points<HeardBody>(session->key(), resuming.attempt, header.count, body) : std::nullopt;
   if (!said) {
     return turn_away(resuming.peer,
                      {Code::kPermissionDenied, "it was not shown that the session to go on with is this client's"});

@@ -519,6 +519,28 @@ TEST_P(CommandResume, ASessionIsItsPrincipals) {
   EXPECT_EQ(stats_of("trainer").away, 0u);
 }
 
+// As many as its tenant may have, which is more than others may.
+TEST_P(CommandResume, ASessionOfManyChannelsIsGoneOnWith) {
+  constexpr std::uint32_t kChannels = 40;
+  serve({{.name = "trainer", .channels = kChannels}}, command::Sharing::kFree);
+  ASSERT_LT(command::ServiceConfig().channels, kChannels);
+  Engine& engine = engine_of("trainer");
+  Stranger owner(engine, service->listen_address());
+  const SessionKey key = owner.begin();
+  std::vector<HeardBody> heard(kChannels);
+  for (std::size_t i = 0; i < heard.size(); ++i) heard[i].channel = static_cast<decltype(heard[i].channel)>(i);
+  Stranger back(engine, service->listen_address());
+  ASSERT_TRUE(back.ask(key).ok());
+  back.prove(key, heard);
+  EXPECT_TRUE(back.resumed(key));
+  heard.emplace_back();
+  Stranger again(engine, service->listen_address());
+  ASSERT_TRUE(again.ask(key).ok());
+  again.prove(key, heard);
+  EXPECT_FALSE(again.resumed(key));
+  EXPECT_EQ(again.refusal().code(), Code::kPermissionDenied);
+}
+
 // What is kept is its tenant's, and when it is not any more, nobody's.
 TEST_P(CommandResume, WhatIsKeptCountsUntilItsTimeIsOver) {
   change_server = [this](EngineConfig& config) {

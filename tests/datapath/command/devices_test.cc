@@ -226,6 +226,7 @@ TEST_F(Devices, ACopyThatCannotBeNamesBoth) {
   fails(8, {8, 0, 7, 0, 8, 2}, "8 bytes from device 2; the session has 2 devices");
   fails(10, {8, 0, 7, 0, std::uint64_t{1} << 40, 0}, "one command copies at most");
   fails(12, {8, 0, 7, 60, 8, 0}, "8 bytes from 60 on of allocation 7, which has 64");
+  fails(14, {8, 8, 8, 0, 8, 1}, "a copy of 8 bytes from device 1 to device 1: within a device another command copies");
 }
 
 TEST_F(Devices, ACopyFromOneThatIsLostFailsAndLeavesTheOther) {

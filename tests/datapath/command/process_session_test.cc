@@ -192,6 +192,65 @@ TEST(ProcessSession, WhoSaysToHaveCopiedMoreThanItMightHasNoSession) {
   }
 }
 
+// They go into what all sessions count together.
+TEST(ProcessSession, WhoseCountsFallOrLeapHasNoSession) {
+  constexpr std::uint64_t kMost = 4 * 64 + 1000, kAllOnes = ~std::uint64_t{0};
+  struct Case {
+    SessionRunner::Counts first, second;
+    std::uint64_t waiting = 0;
+    bool can_be = false;
+  };
+  for (const Case& each :
+       {Case{{.commands = 5}, {.commands = 5}, 256, true}, Case{{.commands = 5}, {.commands = 5 + kMost}, 0, true},
+        Case{{.commands = 5}, {.commands = 4}}, Case{{}, {.commands = kMost + 1}}, Case{{}, {.failures = kAllOnes}},
+        Case{{.skipped_unknown = 1}, {}}, Case{{.replies = 1}, {}},
+        Case{{.failures_by_scope = {0, 1, 0}}, {.failures_by_scope = {1, 0, 0}}}, Case{{}, {}, 257},
+        Case{{}, {}, kAllOnes}}) {
+    SCOPED_TRACE(fmt::format("{} to {} commands, {} wait", each.first.commands, each.second.commands, each.waiting));
+    Ran first, second;
+    first.devices.all = second.devices.all = 1;
+    first.counts = each.first;
+    second.counts = each.second;
+    second.waiting = each.waiting;
+    Words words;
+    ProcessSession session(words, {.channels = 4, .credits = 64, .held_results = 1000},
+                           program_that_ran(second, saying(FrameType::kRan, std::as_bytes(std::span(&first, 1)))),
+                           account_with_page());
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+    ASSERT_FALSE(session.is_over());
+    session.take(hello_message({}), TrafficClass::kCommands);
+    EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+    EXPECT_EQ(session.is_over(), !each.can_be);
+    EXPECT_EQ(session.counts().commands, each.can_be ? each.second.commands : each.first.commands);
+  }
+}
+
+// They are sent to the server's group, or its control group, and it drains.
+TEST(ProcessSession, SignalsThatEndTheServerDoNotEndIt) {
+  Ran ran;
+  ran.devices.all = 1;
+  Words words;
+  ProcessSession session(words, {}, program_that_ran(ran, "kill -INT $$; kill -TERM $$; kill -HUP $$"),
+                         account_with_page());
+  session.take(hello_message({}), TrafficClass::kCommands);
+  EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+  EXPECT_FALSE(session.is_over()) << words.refusal().to_string();
+}
+
+TEST(ProcessSession, WhatItPrintsNobodySees) {
+  Ran ran;
+  ran.devices.all = 1;
+  Words words;
+  ProcessSession session(
+      words, {},
+      program_that_ran(ran, "test /proc/self/fd/0 -ef /dev/null && test /proc/self/fd/1 -ef /dev/null || exit 1"),
+      account_with_page());
+  session.take(hello_message({}), TrafficClass::kCommands);
+  EXPECT_FALSE(session.run(SessionRunner::Clock::time_point::max(), 0));
+  EXPECT_FALSE(session.is_over()) << words.refusal().to_string();
+}
+
 TEST(ProcessSession, WhatItWroteOverOfItsTenantIsAsBeforeWhenItHasEnded) {
   constexpr std::uint64_t kMost = 1000, kAllOnes = ~std::uint64_t{0};
   const std::shared_ptr<TenantAccount> account = account_with_page();

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <thread>
+
 #include "datapath/command/codec.h"
+#include "datapath/command/resume/points.h"
 #include "fairlead/engine.h"
 #include "fairlead/host_executor.h"
 #include "tests/datapath/command/process_program.h"
@@ -73,6 +77,26 @@ class ServedPeersTest : public testing::Test {
     hear(peer, MessageType::kChallenge);
   }
 
+  static Event hello_event(const std::optional<HelloLast>& last = {}) {
+    Event hello;
+    hello.kind = Event::Kind::kMessage;
+    hello.traffic = TrafficClass::kCommands;
+    hello.value = kMessageValue;
+    hello.data = hello_message({}, HelloMore{}, last);
+    return hello;
+  }
+  /// Of the next message, which refuses.
+  Status refusal(Peer& peer) { return refusal_in(hear(peer, MessageType::kRefused)); }
+  /// Whether it comes to hold, without the service.
+  template <typename Holds>
+  static bool comes_true(Holds holds) {
+    for (const auto deadline = Clock::now() + seconds(20); !holds();) {
+      if (Clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
   Engine server_ = engine_at("127.0.0.1:0"), client_ = engine_at("");
   ServedPeers served_{{.executors = fairlead::command::host_executors({.memory_bytes = 1 << 20}),
                        .where = ServiceConfig::Where::kInTurn},
@@ -115,26 +139,89 @@ TEST_F(ServedPeersTest, OfATenantThatMayHaveNoneAwayNoneIsKept) {
   EXPECT_EQ(tenants.stats()[0].away, 0u);
 }
 
-// Whether a session is to be kept is the service's to say.
+// Else whose session has just ended would believe that somebody is after it.
+TEST_F(ServedPeersTest, WhoseSessionGoesWhileHeShowsThatItIsHisHearsSo) {
+  Peer owner = connect(), back = connect();
+  const SessionId id = begin(owner);
+  ask_for(back, id);
+  owner.close();
+  while (served_.stats().sessions != 0) {
+    look();
+    served_.drop_ended();
+  }
+  say(back, points_message<HeardBody>({}, {}, {}));
+  const Status gone = refusal(back);
+  EXPECT_EQ(gone.code(), Code::kNotFound) << gone.to_string();
+}
+
+TEST_F(ServedPeersTest, WhoShowsThatASessionIsHisWhileTheServiceDrainsHearsSo) {
+  Peer owner = connect(), back = connect();
+  const SessionId id = begin(owner);
+  ask_for(back, id);
+  served_.drain();
+  say(back, points_message<HeardBody>({}, {}, {}));
+  const Status ending = refusal(back);
+  EXPECT_EQ(ending.code(), Code::kUnavailable) << ending.to_string();
+  EXPECT_EQ(owner.state(), PeerState::kReady);
+}
+
+// It may take seconds, and nothing runs at the device.
+TEST_F(ServedPeersTest, ToBeginTakesNoTurn) {
+  Ran ran;
+  ran.devices.all = 1;
+  ran.welcome = 1;
+  const ServiceConfig config{.program = program_that_ran(ran)};
+  Turnstiles turnstiles;
+  turnstiles.emplace_back(fairlead::command::Sharing::kEqual, seconds(600));
+  Tenants tenants({}, &turnstiles, 1, true);
+  ServiceCounters counters;
+  const std::atomic<bool> never{false};
+  const Turnstile::Turn others = turnstiles[0].enter(turnstiles[0].join(1), never, {});
+  ServedPeer session(connect(), *tenants.admit(""), {}, config, counters, turnstiles, nullptr, nullptr, &Clock::now);
+  ASSERT_TRUE(session.start_thread().ok());
+  session.deliver(hello_event());
+  EXPECT_TRUE(comes_true([&] { return counters.begun.load() == 1; }));
+  EXPECT_EQ(tenants.stats()[0].service_ns, 0u) << "nor does its tenant pay for it";
+  turnstiles[0].leave(others);
+}
+
+TEST_F(ServedPeersTest, AProcessThatEndsWhileItsSessionIsIdleEndsTheSession) {
+  Ran ran;
+  ran.devices.all = 1;
+  ran.welcome = 1;
+  const std::string program = fmt::format("head -c 1 <&{} >/dev/null; {}", kInheritedSocket,
+                                          saying(FrameType::kRan, std::as_bytes(std::span(&ran, 1))));
+  const ServiceConfig config{.program = {"/bin/sh", "-c", program}};
+  Turnstiles none;
+  Tenants tenants({}, nullptr, 1, true);
+  ServiceCounters counters;
+  ServedPeer session(connect(), *tenants.admit(""), {}, config, counters, none, nullptr, nullptr, &Clock::now);
+  ASSERT_TRUE(session.start_thread().ok());
+  session.deliver(hello_event());
+  EXPECT_TRUE(comes_true([&] { return counters.ended_wrong.load() == 1; }));
+  EXPECT_EQ(counters.begun.load(), 1u);
+}
+
+// Whether a session is to be kept is the service's to say, and its client's.
 TEST_F(ServedPeersTest, AProcessThatSaysThatItsSessionIsKeptIsNotBelieved) {
   const auto welcome = welcome_message({}, WelcomeMore(), WelcomeLast(), WelcomeKept{.keep_ms = 60'000});
   Ran ran;
   ran.devices.all = 1;
   const ServiceConfig config{.program = program_that_ran(ran, saying(FrameType::kSend, welcome))};
-  for (const std::uint64_t keep_ms : {std::uint64_t{0}, std::uint64_t{60'000}}) {
+  struct Case {
+    std::uint64_t keep_ms = 0;
+    std::uint32_t wish = 0;
+    bool is_kept = false;
+  };
+  for (const Case& each : {Case{0, 1}, Case{60'000, 0}, Case{60'000, 1, true}}) {
     Tenants tenants({}, nullptr, 1, true);
     ServiceCounters counters;
     Turnstiles none;
-    ServedPeer session(connect(), *tenants.admit(""), {.keep_ms = keep_ms}, config, counters, none, nullptr, nullptr,
-                       &time_of_test);
-    Event hello;
-    hello.kind = Event::Kind::kMessage;
-    hello.traffic = TrafficClass::kCommands;
-    hello.value = kMessageValue;
-    hello.data = hello_message({});
-    session.deliver(std::move(hello));
+    ServedPeer session(connect(), *tenants.admit(""), {.keep_ms = each.keep_ms}, config, counters, none, nullptr,
+                       nullptr, &time_of_test);
+    session.deliver(hello_event(HelloLast{.keep = each.wish}));
     EXPECT_EQ(session.turn(), ServedPeer::Left::kNothing);
-    EXPECT_EQ(session.is_kept(), keep_ms != 0);
+    EXPECT_EQ(session.is_kept(), each.is_kept);
   }
 }
 

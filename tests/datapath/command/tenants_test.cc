@@ -152,5 +152,27 @@ TEST(RateLimit, DrawsIntoDebtAndWaits) {
   EXPECT_FALSE(limit.is_limited());
 }
 
+// As often as tenants are read again.
+TEST(RateLimit, IsNotForgivenWhatItOwesWhereItIsSetAgain) {
+  const RateLimit::Clock::time_point begin{std::chrono::seconds(1)};
+  RateLimit limit;
+  limit.set(1'000'000, begin);
+  EXPECT_TRUE(limit.take(1'050'000, begin));
+  for (int i = 0; i < 10; ++i) limit.set(1'000'000, begin + milliseconds(500));
+  EXPECT_FALSE(limit.take(1, begin + milliseconds(999)));
+  EXPECT_TRUE(limit.take(1, begin + milliseconds(1001)));
+  // What is owed is paid at the new rate, and of what was gathered as much is left as that allows.
+  EXPECT_TRUE(limit.take(1'000'000, begin + milliseconds(1002)));
+  limit.set(100'000'000, begin + milliseconds(1002));
+  EXPECT_FALSE(limit.take(1, begin + milliseconds(1002)));
+  EXPECT_TRUE(limit.take(1, begin + milliseconds(1013)));
+  const auto later = begin + std::chrono::hours(1);
+  limit.set(1000, later);
+  EXPECT_EQ(limit.level(later), 50);
+  limit.set(0, later);
+  limit.set(1'000'000, later);
+  EXPECT_EQ(limit.level(later), 50'000);
+}
+
 }  // namespace
 }  // namespace fairlead::datapath::command

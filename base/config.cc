@@ -145,6 +145,7 @@ Status EngineConfig::validate() const {
                                                 pool_max_bytes, pool_arena_bytes)};
   }
   if (auto s = in_range<Milliseconds>("pool_idle", pool_idle.count(), 0, kDay, "ms"); !s.ok()) return s;
+  if (auto s = in_range("lanes", lanes, std::size_t{1}, std::size_t{64}); !s.ok()) return s;
   if (auto s = in_range("cuda_staging_bytes", cuda_staging_bytes, 256 * kKiB * lanes, 64 * kGiB, "bytes"); !s.ok()) {
     return s;
   }
@@ -169,7 +170,6 @@ Status EngineConfig::validate() const {
   }
   if (auto s = in_range("chunk_bytes", chunk_bytes, 4 * kKiB, kGiB, "bytes"); !s.ok()) return s;
   if (auto s = in_range("paths", paths, std::size_t{1}, std::size_t{8}); !s.ok()) return s;
-  if (auto s = in_range("lanes", lanes, std::size_t{1}, std::size_t{64}); !s.ok()) return s;
   if (auto s = parse_placement(placement); !s) return s.error();
   if (auto s = check_verbs(verbs); !s.ok()) return s;
   return check_tcp(tcp);

@@ -16,9 +16,9 @@ namespace {
 template <typename Make>
 fairlead_code made(fairlead_peer* peer, fairlead_traffic traffic, fairlead_burst** burst, Make&& make) {
   return outcome([&]() -> Status {
+    clear(burst);
     if (peer == nullptr) return missing("peer");
     if (burst == nullptr) return missing("burst");
-    *burst = nullptr;
     if (Status status = check_enum(traffic, FAIRLEAD_COMMANDS, "traffic"); !status.ok()) return status;
     return hand_over([&]() -> Result<Burst> { return make(peer->peer, static_cast<TrafficClass>(traffic)); }, burst);
   });

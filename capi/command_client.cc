@@ -135,9 +135,9 @@ void fairlead_session_options_init(fairlead_session_options* options, size_t str
 fairlead_code fairlead_session_connect(fairlead_engine* engine, const char* host_port,
                                        const fairlead_session_options* options, fairlead_session** session) {
   return outcome([&]() -> Status {
+    clear(session);
     if (engine == nullptr) return missing("engine");
     if (session == nullptr) return missing("session");
-    *session = nullptr;
     fairlead_session_options known = options_of(command::SessionOptions());
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_session_options"); !status.ok()) return status;
@@ -150,9 +150,9 @@ fairlead_code fairlead_session_connect(fairlead_engine* engine, const char* host
 fairlead_code fairlead_session_open_channel(fairlead_session* session, const fairlead_channel_options* options,
                                             fairlead_channel** channel) {
   return outcome([&]() -> Status {
+    clear(channel);
     if (session == nullptr) return missing("session");
     if (channel == nullptr) return missing("channel");
-    *channel = nullptr;
     fairlead_channel_options known = FAIRLEAD_INIT(fairlead_channel_options);
     if (options != nullptr) {
       if (Status status = take(*options, known, "fairlead_channel_options"); !status.ok()) return status;
@@ -198,6 +198,7 @@ fairlead_code fairlead_session_status(const fairlead_session* session) {
 
 fairlead_code fairlead_session_peer(const fairlead_session* session, fairlead_peer** peer) {
   return outcome([&]() -> Status {
+    clear(peer);
     if (session == nullptr) return missing("session");
     if (peer == nullptr) return missing("peer");
     *peer = new fairlead_peer{session->session.peer()};
@@ -250,9 +251,9 @@ fairlead_code fairlead_channel_allocate_at(fairlead_channel* channel, fairlead_h
 fairlead_code fairlead_channel_address_of(const fairlead_channel* channel, fairlead_handle of, uint64_t offset,
                                           uint64_t* address) {
   return outcome([&]() -> Status {
+    if (address != nullptr) *address = 0;
     if (channel == nullptr) return missing("channel");
     if (address == nullptr) return missing("address");
-    *address = 0;
     const auto found = channel->channel.address_of(handle(of), offset);
     if (found) *address = *found;
     return found.status();
@@ -345,9 +346,9 @@ fairlead_code fairlead_channel_user(fairlead_channel* channel, uint16_t opcode, 
 
 fairlead_code fairlead_channel_record(fairlead_channel* channel, fairlead_mark* mark) {
   return outcome([&]() -> Status {
+    if (mark != nullptr) *mark = {};
     if (channel == nullptr) return missing("channel");
     if (mark == nullptr) return missing("mark");
-    *mark = {};
     const auto recorded = channel->channel.record();
     if (!recorded) return recorded.error();
     *mark = {.sequence = recorded->sequence, .channel = recorded->channel, .reserved = 0};
@@ -411,6 +412,7 @@ fairlead_code fairlead_channel_recover(fairlead_channel* channel) {
 
 fairlead_code fairlead_graph_create(fairlead_graph** graph) {
   return outcome([&]() -> Status {
+    clear(graph);
     if (graph == nullptr) return missing("graph");
     *graph = new fairlead_graph();
     return {};

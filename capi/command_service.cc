@@ -10,8 +10,14 @@ using namespace fairlead;        // NOLINT(google-build-using-namespace): a tran
 using namespace fairlead::capi;  // NOLINT(google-build-using-namespace)
 
 struct fairlead_service {
-  explicit fairlead_service(command::Service&& made) : service(std::move(made)), engine(&service.engine()) {}
-  command::Service service;
+  explicit fairlead_service(command::Service&& made)
+      : service(std::make_shared<command::Service>(std::move(made))),
+        engine(std::shared_ptr<Engine>(service, &service->engine())) {}
+  ~fairlead_service() { service->stop(); }  // metrics of its engine may still be there
+  fairlead_service(const fairlead_service&) = delete;
+  fairlead_service& operator=(const fairlead_service&) = delete;
+
+  std::shared_ptr<command::Service> service;
   fairlead_engine engine;
 };
 
@@ -133,22 +139,32 @@ fairlead_code fairlead_service_start(fairlead_engine* engine, const fairlead_ser
   const bool others = engine != nullptr && !engine->own;  // a service's, and part of it: not ours to end
   const std::unique_ptr<fairlead_engine> taken(others ? nullptr : engine);
   return outcome([&]() -> Status {
+    clear(service);
     if (engine == nullptr) return missing("engine");
     if (others) return {Code::kInvalidArgument, "this engine is a service's already"};
     if (config == nullptr) return missing("config");
     if (service == nullptr) return missing("service");
-    *service = nullptr;
+    if (engine->engine.use_count() > 1) {  // they look at what is moved away here
+      return {Code::kInvalidArgument,
+              "metrics of this engine are served: release them before, and serve those of fairlead_service_engine()"};
+    }
     fairlead_service_config known = config_of(command::ServiceConfig());
     if (Status status = take(*config, known, "fairlead_service_config"); !status.ok()) return status;
     command::ServiceConfig wanted;
     if (Status status = config_of(known, wanted); !status.ok()) return status;
-    return hand_over([&] { return command::Service::start(*std::move(engine->own), std::move(wanted)); }, service);
+    Status status =
+        hand_over([&] { return command::Service::start(std::move(*engine->engine), std::move(wanted)); }, service);
+    if (status.ok()) {
+      (*service)->engine.require = std::move(engine->require);
+      (*service)->engine.forbid = std::move(engine->forbid);
+    }
+    return status;
   });
 }
 
 size_t fairlead_service_listen_address(const fairlead_service* service, char* text, size_t size) {
   return value_of(std::size_t{0}, [&] {
-    return put_text(service != nullptr ? service->service.listen_address() : std::string(), text, size);
+    return put_text(service != nullptr ? service->service->listen_address() : std::string(), text, size);
   });
 }
 
@@ -159,7 +175,7 @@ fairlead_engine* fairlead_service_engine(fairlead_service* service) {
 fairlead_code fairlead_service_get_stats(const fairlead_service* service, fairlead_service_stats* stats) {
   return outcome([&]() -> Status {
     if (service == nullptr) return missing("service");
-    const command::ServiceStats from = service->service.stats();
+    const command::ServiceStats from = service->service->stats();
     fairlead_service_stats full = FAIRLEAD_INIT(fairlead_service_stats);
     full.sessions = from.sessions;
     full.sessions_begun = from.sessions_begun;
@@ -185,7 +201,7 @@ fairlead_code fairlead_service_tenants(const fairlead_service* service,
   return outcome([&]() -> Status {
     if (service == nullptr) return missing("service");
     if (each == nullptr) return missing("each");
-    for (const command::TenantStats& from : service->service.tenants()) {
+    for (const command::TenantStats& from : service->service->tenants()) {
       const StatsOfTenant stats(from);
       each(context, &stats.full);
     }
@@ -199,15 +215,15 @@ fairlead_code fairlead_service_set_tenants(fairlead_service* service, const fair
     if (service == nullptr) return missing("service");
     std::vector<command::Tenant> all;
     if (Status status = tenants_of(tenants, count, all); !status.ok()) return status;
-    return service->service.set_tenants(std::move(all));
+    return service->service->set_tenants(std::move(all));
   });
 }
 
 void fairlead_service_drain(fairlead_service* service) {
-  if (service != nullptr) service->service.drain();
+  if (service != nullptr) service->service->drain();
 }
 void fairlead_service_stop(fairlead_service* service) {
-  if (service != nullptr) service->service.stop();
+  if (service != nullptr) service->service->stop();
 }
 void fairlead_service_destroy(fairlead_service* service) {
   (void)outcome([&]() -> Status {

@@ -13,9 +13,9 @@ using namespace fairlead::capi;  // NOLINT(google-build-using-namespace)
 fairlead_code fairlead_engine_adopt_dlpack(fairlead_engine* engine, struct DLManagedTensor* managed, uint32_t access,
                                            fairlead_memory** memory, fairlead_tensor* tensor) {
   return outcome([&]() -> Status {
+    clear(memory);
     if (engine == nullptr) return missing("engine");
     if (memory == nullptr) return missing("memory");
-    *memory = nullptr;
     if (Status status = check_access(access); !status.ok()) return status;
     if (tensor != nullptr) {  // before the tensor is taken, which could not be given back
       if (Status status = give_tensor(TensorSpec(), tensor); !status.ok()) return status;
@@ -54,13 +54,13 @@ fairlead_code without() {
 
 fairlead_code fairlead_engine_adopt_dlpack(fairlead_engine*, struct DLManagedTensor*, uint32_t,
                                            fairlead_memory** memory, fairlead_tensor*) {
-  if (memory != nullptr) *memory = nullptr;
+  clear(memory);
   return without();
 }
 
 fairlead_code fairlead_memory_share_dlpack(const fairlead_memory*, const fairlead_tensor*,
                                            struct DLManagedTensor** managed) {
-  if (managed != nullptr) *managed = nullptr;
+  clear(managed);
   return without();
 }
 

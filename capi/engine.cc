@@ -99,13 +99,13 @@ fairlead_code fairlead_engine_export(fairlead_engine* engine, const fairlead_mem
                                      const char* const* audience, size_t audience_count, char* capability,
                                      size_t size) {
   return outcome([&]() -> Status {
+    if (capability != nullptr && size > 0) *capability = 0;
     if (engine == nullptr) return missing("engine");
     if (capability == nullptr) return missing("capability");
     if (size < FAIRLEAD_CAPABILITY_SIZE) {
       return {Code::kOutOfRange, "there is room for " + std::to_string(size) +
                                      " bytes of a capability: FAIRLEAD_CAPABILITY_SIZE are needed"};
     }
-    *capability = 0;
     if (Status status = check_access(access); !status.ok()) return status;
     std::vector<std::string> to;
     if (Status status = names_of(audience, audience_count, to); !status.ok()) return status;
@@ -124,18 +124,18 @@ fairlead_code fairlead_engine_unexport(fairlead_engine* engine, const char* capa
 
 fairlead_code fairlead_engine_connect(fairlead_engine* engine, const char* host_port, fairlead_peer** peer) {
   return outcome([&]() -> Status {
+    clear(peer);
     if (engine == nullptr) return missing("engine");
     if (peer == nullptr) return missing("peer");
-    *peer = nullptr;
     return hand_over([&] { return engine->engine->connect(text_of(host_port)); }, peer);
   });
 }
 
 fairlead_code fairlead_engine_accept(fairlead_engine* engine, int64_t timeout_ns, fairlead_peer** peer) {
   return outcome([&]() -> Status {
+    clear(peer);
     if (engine == nullptr) return missing("engine");
     if (peer == nullptr) return missing("peer");
-    *peer = nullptr;
     return hand_over(
         [&]() -> Result<Peer> {
           if (auto accepted = engine->engine->accept()) return *std::move(accepted);

@@ -17,21 +17,39 @@ const command::Call::Argument* argument(const fairlead_call* call, std::size_t i
   return call != nullptr && i < call_of(call).arguments.size() ? &call_of(call).arguments[i] : nullptr;
 }
 
-/// A kernel of the program's.
+constexpr std::size_t kMostParameters = 16;  // command::HostKernel's
+constexpr std::size_t kMostAlignment = 16;
+
+/// A kernel of the program's. Errors: what would refuse every session of these executors.
 Status kernel_of(const fairlead_host_kernel& from, command::HostKernel& to) {
   fairlead_host_kernel known = FAIRLEAD_INIT(fairlead_host_kernel);
   if (Status status = take(from, known, "fairlead_host_kernel"); !status.ok()) return status;
   to.name = text_of(known.name);
   if (known.run == nullptr) return {Code::kInvalidArgument, "kernel '" + to.name + "' has no function: set run"};
+  if (known.parameter_count > kMostParameters) {
+    return {Code::kInvalidArgument, "kernel '" + to.name + "' has " + std::to_string(known.parameter_count) +
+                                        " parameters: at most " + std::to_string(kMostParameters) +
+                                        " are possible; put what is more into memory, and give a pointer to it"};
+  }
   if (known.parameter_count > 0 && known.parameters == nullptr)
     return missing("parameters of kernel '" + to.name + "'");
+  const std::size_t alignment = known.alignment == 0 ? 1 : known.alignment;
+  if (alignment > kMostAlignment || (alignment & (alignment - 1)) != 0) {
+    return {Code::kInvalidArgument, "kernel '" + to.name + "' has the alignment " + std::to_string(alignment) +
+                                        ": a power of two up to " + std::to_string(kMostAlignment) + " is expected"};
+  }
   for (std::size_t i = 0; i < known.parameter_count; ++i) {
     if (Status status = check_enum(known.parameters[i], FAIRLEAD_PARAMETER_ADDRESS, "a parameter's kind");
         !status.ok()) {
       return status;
     }
-    to.parameters.push_back(
-        {static_cast<command::ParameterKind>(known.parameters[i]), known.alignment == 0 ? 1 : known.alignment});
+    const bool points =
+        known.parameters[i] == FAIRLEAD_PARAMETER_POINTER || known.parameters[i] == FAIRLEAD_PARAMETER_ADDRESS;
+    if (points && known.extent == nullptr) {
+      return {Code::kInvalidArgument, "kernel '" + to.name + "' has parameter " + std::to_string(i) +
+                                          ", which points at memory, and nothing says how far: set extent"};
+    }
+    to.parameters.push_back({static_cast<command::ParameterKind>(known.parameters[i]), alignment});
   }
   if (known.extent != nullptr) {
     to.extent = [known](const command::Call& call, std::size_t i) {

@@ -16,14 +16,18 @@
 #include "fairlead/fairlead.h"
 
 struct fairlead_engine {
-  explicit fairlead_engine(fairlead::Engine&& made) : own(std::move(made)), engine(&*own) {}
-  explicit fairlead_engine(fairlead::Engine* other) noexcept : engine(other) {}
+  explicit fairlead_engine(fairlead::Engine&& made)
+      : engine(std::make_shared<fairlead::Engine>(std::move(made))), own(true) {}
+  explicit fairlead_engine(std::shared_ptr<fairlead::Engine> other) noexcept : engine(std::move(other)) {}
+  ~fairlead_engine() {
+    if (own) engine->shutdown();  // metrics of it may still be there
+  }
   fairlead_engine(const fairlead_engine&) = delete;
   fairlead_engine& operator=(const fairlead_engine&) = delete;
 
-  std::optional<fairlead::Engine> own;  // nothing: it is a service's
-  fairlead::Engine* engine;
-  std::string require, forbid;  // as fairlead_engine_get_config() shows them
+  std::shared_ptr<fairlead::Engine> engine;  // shared with its metrics alone
+  const bool own = false;                    // else it is a service's
+  std::string require, forbid;               // as fairlead_engine_get_config() shows them
 };
 struct fairlead_memory {
   fairlead::Memory memory;
@@ -40,6 +44,12 @@ struct fairlead_prepared {
 // A fairlead_transfer* is the transfer's own object, with one reference to it: posting allocates nothing.
 
 namespace fairlead::capi {
+
+/// Before anything is looked at, so that a result is never what happened to be there.
+template <typename Handle>
+void clear(Handle** handle) noexcept {
+  if (handle != nullptr) *handle = nullptr;
+}
 
 /// A new handle for what `act` gives, or its error. Room for the handle comes first: what was made is never lost for
 /// want of it.

@@ -27,9 +27,9 @@ std::function<void()> release_of(fairlead_release release, void* context) {
 template <typename Do>
 fairlead_code memory_by(fairlead_engine* engine, fairlead_memory** memory, Do&& act) {
   return outcome([&]() -> Status {
+    clear(memory);
     if (engine == nullptr) return missing("engine");
     if (memory == nullptr) return missing("memory");
-    *memory = nullptr;
     return hand_over([&] { return act(*engine->engine); }, memory);
   });
 }
@@ -39,10 +39,10 @@ template <typename Do>
 fairlead_code memories_by(fairlead_engine* engine, const fairlead_bytes* ranges, std::size_t count,
                           fairlead_memory** memory, Do&& act) {
   return outcome([&]() -> Status {
+    if (memory != nullptr) std::fill_n(memory, count, nullptr);
     if (engine == nullptr) return missing("engine");
     if (count > 0 && ranges == nullptr) return missing("ranges");
     if (count > 0 && memory == nullptr) return missing("memory");
-    std::fill_n(memory, count, nullptr);
     const auto all = ranges_of(ranges, count);
     return hand_over_all(act(*engine->engine, std::span<const std::span<std::byte>>(all)), memory);
   });
@@ -113,7 +113,8 @@ fairlead_code fairlead_engine_withdraw_memory(fairlead_engine* engine, const voi
 fairlead_code fairlead_engine_register_cuda(fairlead_engine* engine, void* data, size_t bytes, int device,
                                             uint32_t access, fairlead_release release, void* context,
                                             fairlead_memory** memory) {
-  return memory_by(engine, memory, [&](Engine& of) {
+  return memory_by(engine, memory, [&](Engine& of) -> Result<Memory> {
+    if (Status status = check_access(access); !status.ok()) return status;
     return of.register_memory(
         bytes_of(data, bytes),
         CudaOptions{.device = device, .access = static_cast<Access>(access), .release = release_of(release, context)});
@@ -153,12 +154,14 @@ fairlead_code fairlead_memory_slice(const fairlead_memory* memory, size_t offset
 
 fairlead_code fairlead_memory_shared_file(const fairlead_memory* memory, int* fd, size_t* offset) {
   return outcome([&]() -> Status {
+    if (fd != nullptr) *fd = -1;
+    if (offset != nullptr) *offset = 0;
     if (memory == nullptr) return missing("memory");
     if (fd == nullptr || offset == nullptr) return missing("fd or offset");
     const auto file = memory->memory.shared_file();
-    *fd = file ? file->fd : -1;
-    *offset = file ? file->offset : 0;
     if (!file) return {Code::kNotFound, "this memory is not shared: allocate it with fairlead_allocate_options.shared"};
+    *fd = file->fd;
+    *offset = file->offset;
     return {};
   });
 }

@@ -7,20 +7,27 @@ using namespace fairlead;        // NOLINT(google-build-using-namespace): a tran
 using namespace fairlead::capi;  // NOLINT(google-build-using-namespace)
 
 struct fairlead_metrics {
+  std::shared_ptr<Engine> engine;  // stays where the metrics look at it
   Metrics metrics;
 };
 
 fairlead_code fairlead_metrics_serve(fairlead_engine* engine, const char* listen, const char* discovery,
                                      const char* service, fairlead_metrics** metrics) {
   return outcome([&]() -> Status {
+    clear(metrics);
     if (engine == nullptr) return missing("engine");
     if (metrics == nullptr) return missing("metrics");
-    *metrics = nullptr;
     MetricsConfig config;
     config.listen = text_of(listen);
     config.discovery = text_of(discovery);
     if (service != nullptr) config.service = service;
-    return hand_over([&] { return Metrics::serve(*engine->engine, config); }, metrics);
+    return hand_over(
+        [&]() -> Result<fairlead_metrics> {
+          auto served = Metrics::serve(*engine->engine, config);
+          if (!served) return served.error();
+          return fairlead_metrics{engine->engine, *std::move(served)};
+        },
+        metrics);
   });
 }
 

@@ -21,9 +21,9 @@ size_t text_by(const fairlead_peer* peer, char* text, size_t size, Text&& of) {
 template <typename Do>
 fairlead_code found_by(fairlead_peer* peer, fairlead_remote_memory** memory, Do&& act) {
   return outcome([&]() -> Status {
+    clear(memory);
     if (peer == nullptr) return missing("peer");
     if (memory == nullptr) return missing("memory");
-    *memory = nullptr;
     return hand_over([&] { return act(peer->peer); }, memory);
   });
 }

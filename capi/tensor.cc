@@ -55,6 +55,7 @@ const char* fairlead_dtype_name(fairlead_dtype dtype) { return to_string(dtype_o
 fairlead_code fairlead_dtype_from_name(const char* name, fairlead_dtype* dtype) {
   return outcome([&]() -> Status {
     if (dtype == nullptr) return missing("dtype");
+    *dtype = static_cast<fairlead_dtype>(0);  // which is none
     const auto found = dtype_from_string(text_of(name));
     if (!found) return {Code::kNotFound, "'" + std::string(text_of(name)) + "' is no dtype: F32, BF16, I64 are"};
     *dtype = static_cast<fairlead_dtype>(*found);

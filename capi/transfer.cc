@@ -56,9 +56,9 @@ Result<std::vector<Transfer>> transfers_of(fairlead_transfer* const* handles, st
 template <typename Do>
 fairlead_code prepared_by(fairlead_peer* peer, fairlead_prepared** prepared, Do&& act) {
   return outcome([&]() -> Status {
+    clear(prepared);
     if (peer == nullptr) return missing("peer");
     if (prepared == nullptr) return missing("prepared");
-    *prepared = nullptr;
     return hand_over([&] { return act(peer->peer); }, prepared);
   });
 }

@@ -68,7 +68,7 @@ int doctor_command(Words words) {
   args.option("--only", "NAME,...", "Only these checks", set_checks(&only));
   args.option("--root", "FOLDER", "Read the files of /proc and /sys below this folder instead of this machine's",
               set_text(&root));
-  args.flag("--json", &json, "Write the findings to standard output as JSON, instead");
+  args.flag_by_itself("--json", &json, "Write the findings to standard output as JSON, instead");
   if (const auto exit = args.parse(words)) return *exit;
 
   const SystemFiles files(root);

@@ -1,11 +1,14 @@
 // The `fairlead` program: finds the subcommand.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -23,10 +26,12 @@ struct Command {
   std::string_view name;
   std::string_view summary;
   int (*run)(Words words);
+  bool logs = false;  // what it prints is a log, whose reader may leave before it
 };
 
 constexpr Command kCommands[] = {
-    {"serve", "Accept tensors into registered memory, check them, hand them out again", fairlead::cli::serve_command},
+    {"serve", "Accept tensors into registered memory, check them, hand them out again", fairlead::cli::serve_command,
+     true},
     {"push", "Send a safetensors file to a server", fairlead::cli::push_command},
     {"pull", "Fetch a model from a server into a safetensors file", fairlead::cli::pull_command},
     {"bench", "Measure bandwidth or latency over any transport, commands, a program's steps",
@@ -80,13 +85,29 @@ bool reader_left() {
   return ::poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
+// Why a write to standard output failed, as far as `error`, an errno, says so: of one before the last it is 0.
+const char* why_not_written(int error) {
+  if (error == ENOSPC) return "its disk is full";
+  return error != 0 ? std::strerror(error) : "some of it was not taken";
+}
+
 // Lines wait in a buffer, so only the end tells whether they could be written.
-int check_output(int code) {
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (written || code != fairlead::cli::kSuccess) return code;
-  if (reader_left()) return kReaderLeft;
-  fmt::print(stderr, "fairlead: error: standard output could not be written: its disk is full\n");
+int check_output(int code, bool logs = false) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = flushed ? 0 : errno;
+  if ((flushed && std::ferror(stdout) == 0) || code != fairlead::cli::kSuccess) return code;
+  if (reader_left()) return logs ? code : kReaderLeft;
+  fmt::print(stderr, "fairlead: error: standard output could not be written: {}\n", why_not_written(error));
   return fairlead::cli::kFailure;
+}
+
+// What a program opens takes the lowest number that is free: a file or a connection that took one of these would get
+// lines that are printed.
+void open_missing_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
 }
 
 int run(int argc, char** argv) {
@@ -97,12 +118,12 @@ int run(int argc, char** argv) {
   const std::string_view name = argv[1];
   if (name == "help" || name == "--help" || name == "-h") {
     print_help(stdout);
-    return fairlead::cli::kSuccess;
+    return check_output(fairlead::cli::kSuccess);
   }
   const Words words(argv + 2, static_cast<std::size_t>(argc - 2));
-  if (name == "--version") return fairlead::cli::version_command(words);
+  if (name == "--version") return check_output(fairlead::cli::version_command(words));
   for (const Command& command : kCommands) {
-    if (command.name == name) return command.run(words);
+    if (command.name == name) return check_output(command.run(words), command.logs);
   }
   fmt::print(stderr,
              "fairlead: no command '{}'. Legal: serve, push, pull, bench, devices, doctor, explain, gain, key, run, "
@@ -115,11 +136,12 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_missing_descriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a reader of our output that left is a write error, not the end of a transfer
   std::signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not become so large
   fairlead::cli::install_console_log();
   try {
-    return log_level_is_legal() ? check_output(run(argc, argv)) : fairlead::cli::kUsage;
+    return log_level_is_legal() ? run(argc, argv) : fairlead::cli::kUsage;
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::broken_pipe && reader_left()) return kReaderLeft;
     std::fprintf(stderr, "fairlead: error: %s\n", error.what());

@@ -175,7 +175,7 @@ int serve_command(Words words) {
       "--store", "DIR",
       "Keep verified models on disk there, too, and load them when the server begins; a damaged one is named and "
       "set aside (default: memory alone)",
-      set_text(&options.store));
+      unless_empty(set_text(&options.store)));
   args.option("--quotas", "FILE",
               "What each principal of --keys may have, a line for each: NAME memory=8G models=10 push=2G sessions=4; "
               "beyond memory or models its own oldest make room (default: no limit but the server's)",

@@ -126,7 +126,7 @@ int topo_command(Words words) {
               set_text(&options.explain));
   args.positional("PEER", "What --explain calls the peer; every peer is reached over every NIC",
                   set_text(&options.peer), false);
-  args.flag("--json", &options.json, "Write machine, graph and plans to standard output as JSON, instead");
+  args.flag_by_itself("--json", &options.json, "Write machine, graph and plans to standard output as JSON, instead");
   args.option("--svg", "FILE", "Write a drawing of the machine with the plan in it; - for standard output",
               set_text(&options.svg));
   args.option("--xml", "FILE", "The machine of this XML of hwloc's (lstopo FILE.xml) instead of this one",

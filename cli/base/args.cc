@@ -64,6 +64,12 @@ struct Args::Impl {
     if (!status.ok()) throw CLI::ValidationError(name, status.message());
   }
 
+  CLI::Option* add_switch(const std::string& names, const Setter& setter, std::string help) {
+    CLI::Option* option = app.add_option_function<std::string>(
+        names, [this, names, setter](const std::string& text) { apply(names, setter, text); }, std::move(help));
+    return option->type_name("")->take_last()->expected(0);  // by itself it is "true"
+  }
+
   // Before flags and environment, which say otherwise.
   [[nodiscard]] Status apply_file(const std::string& path) const {
     const Result<std::vector<Setting>> settings = load_settings(path);
@@ -150,6 +156,8 @@ Args::~Args() = default;
 
 void Args::option(const std::string& names, const std::string& value, std::string help, Setter setter) {
   const std::string variable = environment_name(names);
+  const bool names_file = value == "FILE" && names != "--config";  // FAIRLEAD_CONFIG may be empty: there is none
+  if (names_file) setter = unless_empty(std::move(setter));
   CLI::Option* option = impl_->app.add_option_function<std::string>(
       names, [impl = impl_.get(), names, setter](const std::string& text) { impl->apply(names, setter, text); },
       std::move(help) + " [" + variable + "]");
@@ -160,11 +168,12 @@ void Args::option(const std::string& names, const std::string& value, std::strin
 void Args::flag(const std::string& names, bool* target, std::string help) {
   const std::string variable = environment_name(names);
   const Setter setter = set_switch(target);
-  CLI::Option* option = impl_->app.add_option_function<std::string>(
-      names, [impl = impl_.get(), names, setter](const std::string& text) { impl->apply(names, setter, text); },
-      std::move(help) + " [" + variable + "]");
-  option->type_name("")->take_last()->expected(0);  // by itself it is "true"
+  CLI::Option* option = impl_->add_switch(names, setter, std::move(help) + " [" + variable + "]");
   impl_->environment.push_back({option, variable, setter});
+}
+
+void Args::flag_by_itself(const std::string& names, bool* target, std::string help) {
+  impl_->add_switch(names, set_switch(target), std::move(help));
 }
 
 void Args::positional(const std::string& value, std::string help, Setter setter, bool required) {

@@ -34,9 +34,12 @@ class Args {
   Args(const Args&) = delete;
   Args& operator=(const Args&) = delete;
 
-  /// "--name" or "--name,--other-name"; `value` is the placeholder in the help ("HOST:PORT").
+  /// "--name" or "--name,--other-name"; `value` is the placeholder in the help ("HOST:PORT"). Of a "FILE" nothing empty
+  /// comes to the setter, as of unless_empty().
   void option(const std::string& names, const std::string& value, std::string help, Setter setter);
   void flag(const std::string& names, bool* target, std::string help);
+  /// The same, which only the command line sets: where the variable of that name is another command's option.
+  void flag_by_itself(const std::string& names, bool* target, std::string help);
   /// Adds --config FILE: every option and flag of the command can be set there, too. A file is read as a whole: what is
   /// wrong in it is refused, also where a flag says otherwise.
   void settings_file();
@@ -63,6 +66,8 @@ class Args {
 
 // Setters for what flags commonly hold. Each names the legal values in its error.
 [[nodiscard]] Setter set_text(std::string* target);
+/// What `setter` takes, but nothing empty: that would switch off, without a word, what the file of settings names.
+[[nodiscard]] Setter unless_empty(Setter setter);
 [[nodiscard]] Setter set_choice(std::string* target, std::vector<std::string> legal);
 /// "1", "true", "yes" or "on"; "0", "false", "no" or "off": what a flag's environment variable may hold.
 [[nodiscard]] Setter set_switch(bool* target);

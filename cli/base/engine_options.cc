@@ -1,6 +1,9 @@
 #include "cli/base/engine_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "base/placement_wish.h"
 #include "base/words.h"
@@ -44,6 +47,23 @@ Setter set_placement(std::string* target) {
     if (legal.ok()) *target = text;
     return legal;
   };
+}
+
+bool is_of_verbs(std::string_view word) {
+  return word == "verbs" || word.starts_with("verbs:") || word == "hardware" || word == "software";
+}
+
+// Which flag leaves no device of verbs, and what it says; empty: one may be used.
+std::string without_verbs(const EngineConfig& config) {
+  const std::vector<std::string> transports = words_of(config.transport);
+  const auto forbids = [&](const char* word) { return std::ranges::count(config.forbid, word) != 0; };
+  if (config.transport != "auto" && std::ranges::none_of(transports, is_of_verbs))
+    return "--transport is " + config.transport;
+  if (forbids("verbs") || (forbids("hardware") && forbids("software")))
+    return fmt::format("--forbid is {}", fmt::join(config.forbid, ","));
+  if (!config.require.empty() && std::ranges::none_of(config.require, is_of_verbs))
+    return fmt::format("--require is {}", fmt::join(config.require, ","));
+  return "";
 }
 
 }  // namespace
@@ -137,11 +157,11 @@ void add_engine_options(Args& args, EngineConfig* config) {
               fmt::format("A peer silent for so long is given up (default {})", config->peer_timeout.count()),
               set_milliseconds(&config->peer_timeout, 3'600'000));
   args.rule([&args, config]() -> std::string {
+    const std::string why = without_verbs(*config);
+    if (why.empty()) return "";
     for (const char* flag : {"--packet-io", "--soft-profile", "--soft-address", "--gid-index", "--traffic-class",
                              "--hop-limit", "--mtu", "--ack-timeout", "--retry-count"}) {
-      if ((config->transport == "tcp" || config->transport == "shm") && args.given(flag)) {
-        return fmt::format("{} is a setting of verbs, and --transport is {}", flag, config->transport);
-      }
+      if (args.given(flag)) return fmt::format("{} is a setting of verbs, and {}", flag, why);
     }
     return "";
   });

@@ -33,6 +33,13 @@ Setter set_text(std::string* target) {
   };
 }
 
+Setter unless_empty(Setter setter) {
+  return [setter = std::move(setter)](std::string_view text) {
+    if (text.empty()) return Status(Code::kInvalidArgument, "it is empty: name one, or leave it out");
+    return setter(text);
+  };
+}
+
 Setter set_choice(std::string* target, std::vector<std::string> legal) {
   return [target, legal = std::move(legal)](std::string_view text) {
     if (std::find(legal.begin(), legal.end(), text) == legal.end()) {

@@ -610,7 +610,8 @@ FAIRLEAD_C_EXPORT fairlead_code fairlead_engine_transports(const fairlead_engine
 /* Where lanes and pool were put, and why, in one line. */
 FAIRLEAD_C_EXPORT size_t fairlead_engine_placement(const fairlead_engine* engine, char* text, size_t size);
 /* As fairlead::Metrics: GET /metrics for Prometheus at `listen`, "HOST:PORT", or "HOST:PORT-LAST" for the first of
- * these that is free. `discovery` (a folder) and `service` may be NULL. Release it before the engine is destroyed. */
+ * these that is free. `discovery` (a folder) and `service` may be NULL. It may outlive the engine, whose last figures
+ * it then shows; before fairlead_service_start() takes the engine it is released. */
 typedef struct fairlead_metrics fairlead_metrics;
 FAIRLEAD_C_EXPORT fairlead_code fairlead_metrics_serve(fairlead_engine* engine, const char* listen,
                                                        const char* discovery, const char* service,

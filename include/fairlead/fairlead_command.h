@@ -296,7 +296,8 @@ typedef struct fairlead_cuda_executor_config {
   bool no_modules;
 } fairlead_cuda_executor_config;
 
-/* This host as a device. `config` may be NULL. Texts and kernels are copied, their contexts are the caller's. */
+/* This host as a device. `config` may be NULL. Texts and kernels are copied, their contexts are the caller's. A kernel
+ * that no session could run is refused here. */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_host_executors(const fairlead_host_executor_config* config,
                                                         fairlead_executors** executors);
 FAIRLEAD_C_EXPORT fairlead_code fairlead_cuda_executors(const fairlead_cuda_executor_config* config,
@@ -381,7 +382,7 @@ typedef struct fairlead_service_stats {
 
 FAIRLEAD_C_EXPORT void fairlead_service_config_init(fairlead_service_config* config, size_t struct_size);
 /* Serves every peer that connects to the engine. The engine's handle is gone when this returns, however it ends: the
- * service has the engine. */
+ * service has the engine. Refused while metrics of it are served: serve those of fairlead_service_engine(). */
 FAIRLEAD_C_EXPORT fairlead_code fairlead_service_start(fairlead_engine* engine, const fairlead_service_config* config,
                                                        fairlead_service** service);
 FAIRLEAD_C_EXPORT size_t fairlead_service_listen_address(const fairlead_service* service, char* text, size_t size);

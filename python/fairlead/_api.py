@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import math
 import threading
 import time
 import weakref
@@ -43,9 +44,18 @@ def _engine_shutdown(shutdown):
     return wrapped
 
 
+def end_of(timeout):
+    """When a wait of so many seconds that begins now is over, by time.monotonic(); None: never."""
+    if timeout is None:
+        return None
+    if math.isnan(timeout):
+        raise ValueError("a timeout is nan: give seconds, such as 1.5, or None for ever")
+    return time.monotonic() + timeout
+
+
 def _from_either(held, take, timeout):
     """What an event loop holds, or `take` finds within `timeout` seconds (None: however long it takes)."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = end_of(timeout)
     while True:
         found = held()
         if found is not None:
@@ -88,7 +98,7 @@ async def _on_thread(wait, timeout, over=lambda: False):
     """`wait`, which raises DeadlineExceeded after so many seconds, on a thread of the loop's pool: in pieces, since a loop
     and the interpreter end only when their threads have, and who awaits it may have been cancelled. `over`: it has failed
     with that for good."""
-    end = None if timeout is None else time.monotonic() + timeout
+    end = end_of(timeout)
     gone = threading.Event()
 
     def in_pieces():

@@ -12,6 +12,7 @@ import threading
 import time
 
 from fairlead import _core
+from fairlead._api import end_of
 from fairlead._errors import Code, Error, InvalidArgument, NotFound, made_of
 
 _VERSION = 2
@@ -73,12 +74,16 @@ class _Talk:
     """Messages with the server."""
 
     def __init__(self, engine, address, timeout):
-        self.end = time.monotonic() + timeout
+        self.end = end_of(timeout)
         self.peer = engine.connect(address)
-        self.peer.wait_ready(self.left())
+        try:
+            self.peer.wait_ready(self.left())
+        except BaseException:  # also Ctrl-C: nobody else has the session
+            self.peer.close(0.0)
+            raise
 
     def left(self):
-        return max(self.end - time.monotonic(), 0.0)
+        return None if self.end is None else max(self.end - time.monotonic(), 0.0)
 
     def send(self, kind, **fields):
         self.peer.send(json.dumps({"v": _VERSION, "type": kind, **fields}).encode()).wait(self.left())
@@ -213,8 +218,8 @@ def push_state_dict(engine, address, model, state, *, files=None, metadata=None,
     state: {name: array}, NumPy's or torch's, any shape, of a dtype that safetensors has. Arrays without gaps are not copied.
     files: for a sharded model {file name: [tensor names]}, all of them, each once; else one file, MODEL.safetensors.
     metadata: {text: text}, of the first file. checksum: CRC-32 of every tensor, computed here and compared there. If one
-    tensor is on a GPU, none of that push is checked: push those of the host by themselves. timeout: seconds for all of it.
-    Blocks; in a coroutine call it by asyncio.to_thread.
+    tensor is on a GPU, none of that push is checked: push those of the host by themselves. timeout: seconds for all of it
+    (None: for ever). Blocks; in a coroutine call it by asyncio.to_thread.
 
     Gives figures, as the report of `fairlead push` has them: {"tensors", "bytes", "seconds" that the transfers took,
     "bytes_per_second" of them, "total_seconds"}.
@@ -274,7 +279,7 @@ def pull_state_dict(engine, address, model, *, framework="numpy", checksum=True,
 
     framework: "numpy" (a tensor of a dtype that NumPy lacks, bfloat16 and float8, comes as a fairlead.Tensor), or "torch".
     The arrays lie in memory of the engine's pool, which they keep. checksum: they are compared with the CRC-32 that came
-    with the push. timeout: seconds for all of it. Blocks; in a coroutine call it by asyncio.to_thread.
+    with the push. timeout: seconds for all of it, None for ever. Blocks; in a coroutine call it by asyncio.to_thread.
 
     Raises NotFound, what else the server refuses it with, or Error (DATA_LOSS) for bytes that are wrong.
     """

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -36,9 +37,10 @@ T value_of(Result<T> result) {
   return *std::move(result);
 }
 
-/// Seconds as Python has them; nothing, and what is beyond 292 years, is for ever.
+/// Seconds as Python has them; nothing, and what is beyond 292 years, is for ever. Errors: ValueError (nan).
 [[nodiscard]] inline nanoseconds duration_of(std::optional<double> seconds) {
   constexpr double kMost = 9.2e9;
+  if (seconds && std::isnan(*seconds)) throw py::value_error("a time is nan: give seconds, such as 1.5");
   if (!seconds || !(*seconds < kMost)) return nanoseconds::max();
   return nanoseconds(static_cast<std::int64_t>(std::max(*seconds, -kMost) * 1e9));
 }
@@ -49,6 +51,21 @@ T value_of(Result<T> result) {
   PyObject* const made = PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace");
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::str>(made);
+}
+
+/// How a value looks, in short.
+[[nodiscard]] inline std::string brief_of(const py::handle& value) {
+  return py::str(py::repr(value)[py::slice(0, 60, 1)]);
+}
+
+/// What something is published as: bytes, or a str in whose place \udcff stands for a byte that is not UTF-8, as
+/// RemoteMemory.name has it. Errors: TypeError, UnicodeEncodeError.
+[[nodiscard]] inline std::string name_of(const py::object& name) {
+  if (py::isinstance<py::bytes>(name)) return name.cast<std::string>();
+  if (!py::isinstance<py::str>(name)) throw py::type_error("a name is a str or bytes, and not " + brief_of(name));
+  auto bytes = py::reinterpret_steal<py::object>(PyUnicode_AsEncodedString(name.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes) throw py::error_already_set();
+  return bytes.cast<std::string>();
 }
 
 /// Whether one element lies behind the other, the last dimension (or the first) the fastest.

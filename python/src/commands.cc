@@ -73,22 +73,34 @@ struct PyChannel {
 };
 
 struct PyService {
-  explicit PyService(std::unique_ptr<cmd::Service> made) : service(std::move(made)) {}
+  explicit PyService(std::shared_ptr<cmd::Service> made) : service(std::move(made)) {}
   PyService(PyService&&) noexcept = default;
   PyService& operator=(PyService&&) = delete;
   ~PyService() {
-    if (service != nullptr) unlocked([this] { service.reset(); });  // it waits for what runs
+    if (service == nullptr) return;
+    unlocked([this] {  // it waits for what runs
+      service->stop();
+      service.reset();
+    });
   }
 
-  std::unique_ptr<cmd::Service> service;
+  std::shared_ptr<cmd::Service> service;  // shared with the Engine whose engine it took, for its figures
 };
 
 cmd::Handle handle(std::uint64_t bits) { return {bits}; }
 
-cmd::Extent extent_of(const py::object& given) {
-  if (py::isinstance<py::int_>(given)) return {given.cast<std::uint32_t>()};
-  const auto all = given.cast<std::vector<std::uint32_t>>();
-  if (all.empty() || all.size() > 3) throw py::value_error("an extent has one to three numbers: x, y, z");
+/// `what` it is of: "grid".
+cmd::Extent extent_of(const char* what, const py::object& given) {
+  std::vector<std::uint32_t> all;
+  try {
+    if (py::isinstance<py::int_>(given)) return {given.cast<std::uint32_t>()};
+    all = given.cast<std::vector<std::uint32_t>>();
+  } catch (const py::cast_error&) {
+    throw py::value_error(what + (" is " + brief_of(given)) +
+                          ": a whole number from 1 to 4294967295, or up to three (x, y, z), are expected");
+  }
+  if (all.empty() || all.size() > 3)
+    throw py::value_error(what + (" is " + brief_of(given)) + ": it has one to three numbers, x, y, z");
   return {all[0], all.size() > 1 ? all[1] : 1, all.size() > 2 ? all[2] : 1};
 }
 
@@ -118,7 +130,7 @@ std::vector<std::byte> pack(const py::args& parameters) {
 }
 
 cmd::Launch launch_of(std::uint64_t function, const py::object& grid, const py::object& block, std::uint32_t shared) {
-  return {handle(function), extent_of(grid), extent_of(block), shared};
+  return {handle(function), extent_of("grid", grid), extent_of("block", block), shared};
 }
 
 /// What is appended may wait for room.
@@ -408,7 +420,8 @@ void bind_commands(py::module_& module) {
       .def(
           "upload",
           [](PyChannel& self, std::uint64_t as, const cmd::Graph& graph) {
-            return append(self, [&](auto& to) { return to.upload(handle(as), graph); });
+            const cmd::Graph sent = graph;  // another thread may add to it meanwhile
+            return append(self, [&](auto& to) { return to.upload(handle(as), sent); });
           },
           py::arg("handle"), py::arg("graph"), "Sends a graph, which is checked there, under a handle.")
       .def(
@@ -493,12 +506,18 @@ void bind_commands(py::module_& module) {
   py::class_<PyService>(module, "Service", "Serves a device to every peer that connects to an engine.")
       .def(py::init([](EngineState& engine, const std::string& device, std::uint64_t memory_bytes,
                        std::size_t max_sessions) {
+             if (engine.taken) raise({Code::kInvalidArgument, "this engine is a Service's already: make another"});
+             if (engine.metrics) {
+               raise({Code::kInvalidArgument, "metrics of this engine are served on " + engine.metrics->address() +
+                                                  ", and a Service takes it over: call serve_metrics() after that"});
+             }
              cmd::ServiceConfig config;
              config.executors = executors_of(device, memory_bytes);
              config.max_sessions = max_sessions;
-             unlocked([&] { engine.metrics.reset(); });  // it is the service's engine from here on
-             return PyService(std::make_unique<cmd::Service>(
-                 value_of(unlocked([&] { return cmd::Service::start(std::move(engine.engine), std::move(config)); }))));
+             auto made = std::make_shared<cmd::Service>(
+                 value_of(unlocked([&] { return cmd::Service::start(std::move(engine.engine), std::move(config)); })));
+             engine.taken = std::shared_ptr<Engine>(made, &made->engine());
+             return PyService(std::move(made));
            }),
            py::arg("engine"), py::kw_only(), py::arg("device") = "host",
            py::arg("memory_bytes") = std::uint64_t{1} << 30, py::arg("max_sessions") = 64)

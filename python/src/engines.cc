@@ -173,7 +173,6 @@ const std::map<std::string, Setting>& settings() {
 }
 
 EngineConfig config_of(const py::kwargs& given) {
-  const py::slice brief(0, 60, 1);  // of how a value looks
   EngineConfig config;
   for (const auto& [key, value] : given) {
     const auto name = key.cast<std::string>();
@@ -186,8 +185,10 @@ EngineConfig config_of(const py::kwargs& given) {
     try {
       found->second.set(config, value);
     } catch (const py::cast_error&) {
-      throw py::type_error("setting " + name + " takes " + found->second.takes + ", and " +
-                           std::string(py::str(py::repr(value)[brief])) + " was given");
+      throw py::type_error("setting " + name + " takes " + found->second.takes + ", and " + brief_of(value) +
+                           " was given");
+    } catch (const py::value_error& error) {
+      throw py::value_error("setting " + name + ": " + error.what());
     }
   }
   return config;
@@ -307,7 +308,7 @@ void bind_engines(py::module_& module) {
           [](EngineState& self, const std::string& listen, const std::string& discovery, const std::string& service) {
             if (self.metrics) raise({Code::kAlreadyExists, "metrics are served on " + self.metrics->address()});
             self.metrics =
-                value_of(unlocked([&] { return Metrics::serve(self.engine, {listen, discovery, service}); }));
+                value_of(unlocked([&] { return Metrics::serve(self.shown(), {listen, discovery, service}); }));
             return self.metrics->address();
           },
           py::arg("listen"), py::arg("discovery") = "", py::arg("service") = "engine",
@@ -315,7 +316,7 @@ void bind_engines(py::module_& module) {
           "port. listen: 'HOST:PORT', or 'HOST:PORT-LAST' for the first of these that is free. discovery: a folder for "
           "a file by which Prometheus finds it (file_sd), with `service` as a label.")
       .def(
-          "metrics_text", [](EngineState& self) { return unlocked([&] { return metrics_text(self.engine); }); },
+          "metrics_text", [](EngineState& self) { return unlocked([&] { return metrics_text(self.shown()); }); },
           "What GET /metrics says, for a program that answers it itself.")
       .def_property_readonly(
           "listen_address", [](const EngineState& self) { return self.engine.listen_address(); },
@@ -361,14 +362,15 @@ void bind_engines(py::module_& module) {
           "Gives the pool's idle memory back to the system now.")
       .def(
           "publish",
-          [](EngineState& self, const std::string& name, const py::object& what, const std::string& access,
+          [](EngineState& self, const py::object& name, const py::object& what, const std::string& access,
              std::optional<TensorSpec> spec, std::vector<std::string> audience) {
+            const std::string called = name_of(name);
             const Access wanted = access_of(access);
             bool is_tensor = false;
             const PyTensor tensor = published(self, what, wanted, is_tensor);
             if (is_tensor && !spec) spec = tensor.spec;
             check(unlocked(
-                [&] { return self.engine.publish(name, tensor.memory.memory, wanted, spec, std::move(audience)); }));
+                [&] { return self.engine.publish(called, tensor.memory.memory, wanted, spec, std::move(audience)); }));
           },
           py::arg("name"), py::arg("memory"), py::arg("access") = "r", py::kw_only(), py::arg("spec") = py::none(),
           py::arg("audience") = std::vector<std::string>(),
@@ -377,8 +379,9 @@ void bind_engines(py::module_& module) {
           "shape. audience: the principals that may find it; [] is everybody.")
       .def(
           "unpublish",
-          [](EngineState& self, const std::string& name) {
-            check(unlocked([&] { return self.engine.unpublish(name); }));
+          [](EngineState& self, const py::object& name) {
+            const std::string called = name_of(name);
+            check(unlocked([&] { return self.engine.unpublish(called); }));
           },
           py::arg("name"), "Withdraws it: when this returns no peer's operation touches the memory by that name.")
       .def(
@@ -454,7 +457,7 @@ void bind_engines(py::module_& module) {
           },
           "The peers that there are.")
       .def(
-          "stats", [](EngineState& self) { return dict_of(unlocked([&] { return self.engine.stats(); })); },
+          "stats", [](EngineState& self) { return dict_of(unlocked([&] { return self.shown().stats(); })); },
           "Counters since the engine began, sizes in bytes.")
       .def(
           "placement", [](EngineState& self) { return unlocked([&] { return self.engine.placement().to_string(); }); },

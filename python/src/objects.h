@@ -23,6 +23,8 @@ class EngineState {
   ~EngineState();
   /// Metrics first: they are of the engine.
   void shut_down();
+  /// Whose figures there are to show.
+  [[nodiscard]] Engine& shown() noexcept { return taken ? *taken : engine; }
   EngineState(const EngineState&) = delete;
   EngineState& operator=(const EngineState&) = delete;
 
@@ -31,6 +33,7 @@ class EngineState {
   bool attach_running_loop();
 
   Engine engine;
+  std::shared_ptr<Engine> taken;         // by a service: what was in `engine` until then
   std::optional<Metrics> metrics;        // of the engine, so they go first
   py::object waits;                      // fairlead._waits.Waits
   std::atomic<std::uint64_t> posted{0};  // the tag of the last transfer

@@ -23,7 +23,10 @@ PyTransfer post(PyPeer& to, const Options& options, Post&& act) {
   TransferOptions wanted;
   wanted.notify = options.notify;
   if (options.notify_bytes) wanted.notify_bytes = std::as_bytes(std::span(std::string_view(*options.notify_bytes)));
-  if (options.deadline) wanted.deadline = *options.deadline > 0 ? duration_of(options.deadline) : nanoseconds(-1);
+  if (options.deadline) {  // 0 would be none
+    const nanoseconds deadline = duration_of(options.deadline);
+    wanted.deadline = *options.deadline > 0 ? std::max(deadline, nanoseconds(1)) : nanoseconds(-1);
+  }
   wanted.report = reported;
   wanted.traffic = options.urgent ? TrafficClass::kCommands : TrafficClass::kBulk;
   if (options.after) wanted.after = &options.after->transfer;
@@ -35,8 +38,13 @@ PyTransfer post(PyPeer& to, const Options& options, Post&& act) {
 std::vector<Descriptor> batch_of(PyPeer& peer, const py::iterable& pairs, bool read) {
   std::vector<Descriptor> batch;
   for (const py::handle each : pairs) {
-    const auto pair = each.cast<std::pair<py::object, RemoteMemory>>();
-    batch.push_back({local_of(peer.engine->engine, pair.first, read), pair.second});
+    try {
+      const auto pair = each.cast<std::pair<py::object, RemoteMemory>>();
+      batch.push_back({local_of(peer.engine->engine, pair.first, read), pair.second});
+    } catch (const py::cast_error&) {
+      throw py::type_error("item " + std::to_string(batch.size()) + " of the pairs is " + brief_of(each) +
+                           ": something local and a RemoteMemory, (local, remote), are expected");
+    }
   }
   return batch;
 }
@@ -167,15 +175,17 @@ void bind_peers(py::module_& module) {
           "Waits until transfers can begin; raises why the session ended, or DeadlineExceeded after `timeout` seconds.")
       .def(
           "lookup",
-          [](PyPeer& self, const std::string& name, std::optional<double> timeout) {
-            return value_of(unlocked([&] { return self.peer.lookup(name, duration_of(timeout)); }));
+          [](PyPeer& self, const py::object& name, std::optional<double> timeout) {
+            const std::string called = name_of(name);
+            return value_of(unlocked([&] { return self.peer.lookup(called, duration_of(timeout)); }));
           },
           py::arg("name"), py::arg("timeout") = 10.0,
           "What the peer published as `name`. Waits for at most `timeout` seconds.")
       .def(
           "list",
-          [](PyPeer& self, const std::string& prefix, std::optional<double> timeout) {
-            return value_of(unlocked([&] { return self.peer.list(prefix, duration_of(timeout)); }));
+          [](PyPeer& self, const py::object& prefix, std::optional<double> timeout) {
+            const std::string begins = name_of(prefix);
+            return value_of(unlocked([&] { return self.peer.list(begins, duration_of(timeout)); }));
           },
           py::arg("prefix") = "", py::arg("timeout") = 10.0,
           "All that the peer published whose name begins with `prefix`, in order of name.")
@@ -199,8 +209,11 @@ void bind_peers(py::module_& module) {
           },
           py::arg("timeout") = 0.0)
       .def(
-          "close", [](PyPeer& self, double grace) { self.peer.close(duration_of(grace)); }, py::arg("grace") = 5.0,
-          "Lets posted transfers finish for up to `grace` seconds, then ends the session. Does not wait.")
+          "close", [](PyPeer& self, std::optional<double> grace) { self.peer.close(duration_of(grace)); },
+          py::arg("grace") = 5.0,
+          "Lets posted transfers finish for up to `grace` seconds (None: however long it takes), then ends the "
+          "session. "
+          "Does not wait.")
       .def("__repr__", [](const PyPeer& self) {
         return text_of("<fairlead.Peer " + self.peer.address() + ", " + std::string(to_string(self.peer.state())) +
                        ">");

@@ -17,7 +17,7 @@ constexpr std::size_t kCopy = std::size_t{256} << 10;  // at once: the sum finds
 
 class PyPoolWrites {
  public:
-  PyPoolWrites(const PyPeer& peer, double timeout)
+  PyPoolWrites(const PyPeer& peer, std::optional<double> timeout)
       : engine_(peer.engine),
         peer_(peer.peer),
         end_(Clock::now() + std::min<nanoseconds>(duration_of(timeout), std::chrono::hours(1 << 20))),
@@ -93,7 +93,7 @@ class PyPoolWrites {
 
 void bind_pool_writes(py::module_& module) {
   py::class_<PyPoolWrites>(module, "_PoolWrites")
-      .def(py::init<const PyPeer&, double>(), py::arg("peer"), py::arg("timeout"))
+      .def(py::init<const PyPeer&, std::optional<double>>(), py::arg("peer"), py::arg("timeout"))
       .def("write", &PyPoolWrites::write, py::arg("data"), py::arg("remote"), py::arg("notify"), py::arg("sum") = true)
       .def("finish", &PyPoolWrites::finish);
 }

@@ -92,19 +92,32 @@ void place(Described& to, std::byte* first, std::optional<DType> dtype, std::spa
   to.spec = spec;
 }
 
+/// Whether a format of the buffer protocol has objects in it; names of fields, between colons, do not count.
+bool has_objects(std::string_view format) {
+  bool is_name = false;
+  for (const char each : format) {
+    if (each == ':') is_name = !is_name;
+    if (each == 'O' && !is_name) return true;
+  }
+  return false;
+}
+
 Described by_buffer(const py::object& object) {
   Described found;
   found.owner = py::reinterpret_steal<py::object>(PyMemoryView_FromObject(object.ptr()));
   if (!found.owner) throw py::error_already_set();
   const Py_buffer& view = *PyMemoryView_GET_BUFFER(found.owner.ptr());
   found.read_only = view.readonly != 0;
+  const std::string_view format = view.format != nullptr ? view.format : "B";
+  // Theirs would be pointers into another process, and whoever writes there could choose what Python follows here.
+  if (has_objects(format))
+    throw py::type_error("its elements are Python objects, not bytes: make an array of a dtype of them");
   if (view.suboffsets != nullptr) throw py::type_error("an array of pointers to rows has no bytes in one place");
   const auto rank = static_cast<std::size_t>(view.ndim);
   std::vector<std::int64_t> shape(view.shape, view.shape + rank), strides(view.strides, view.strides + rank);
   const auto item = static_cast<std::size_t>(view.itemsize);
   if (item == 0) throw py::value_error("its elements have no bytes");
-  place(found, static_cast<std::byte*>(view.buf), dtype_of_format(view.format != nullptr ? view.format : "B", item),
-        shape, strides, item);
+  place(found, static_cast<std::byte*>(view.buf), dtype_of_format(format, item), shape, strides, item);
   return found;
 }
 

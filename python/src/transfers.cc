@@ -1,4 +1,5 @@
 // Transfers that were posted, and lists of them.
+#include <span>
 #include <string>
 
 #include "python/src/objects.h"
@@ -9,11 +10,23 @@ namespace {
 
 /// Waits for one. false: the time was over first.
 bool wait_for(const PyTransfer& posted, std::optional<double> timeout) {
+  const nanoseconds limit = duration_of(timeout);
   Transfer transfer = posted.transfer;
-  return transfer.done() || wait_in_pieces(duration_of(timeout), [&](nanoseconds piece) {
+  return transfer.done() || wait_in_pieces(limit, [&](nanoseconds piece) {
            (void)transfer.wait(piece);
            return transfer.done();
          });
+}
+
+/// Who waited for a transfer that a loop is told of keeps the loop from turning: without this, what such transfers name
+/// would be kept until it does.
+void let_go(std::span<const PyTransfer> all) {
+  const EngineState* last = nullptr;
+  for (const PyTransfer& each : all) {
+    if (!each.reported || each.engine.get() == last) continue;
+    last = each.engine.get();
+    each.engine->waits.attr("let_go")();
+  }
 }
 
 [[noreturn]] void too_late() { raise({Code::kDeadlineExceeded, "the transfer was not done in time; it goes on"}); }
@@ -42,7 +55,9 @@ void bind_transfers(py::module_& module) {
           "wait",
           [](py::object self, std::optional<double> timeout) {
             const auto& posted = self.cast<const PyTransfer&>();
-            if (!wait_for(posted, timeout)) too_late();
+            const bool in_time = wait_for(posted, timeout);
+            let_go({&posted, 1});
+            if (!in_time) too_late();
             check(posted.transfer.status());
             return self;
           },
@@ -64,15 +79,17 @@ void bind_transfers(py::module_& module) {
   module.def(
       "wait_all",
       [](const std::vector<PyTransfer>& all, std::optional<double> timeout) {
+        const nanoseconds limit = duration_of(timeout);
         std::vector<Transfer> transfers;
         for (const PyTransfer& each : all) transfers.push_back(each.transfer);
         const auto done = [&] {
           return std::all_of(transfers.begin(), transfers.end(), [](const Transfer& each) { return each.done(); });
         };
-        const bool in_time = done() || wait_in_pieces(duration_of(timeout), [&](nanoseconds piece) {
+        const bool in_time = done() || wait_in_pieces(limit, [&](nanoseconds piece) {
                                (void)wait_all(transfers, piece);
                                return done();
                              });
+        let_go(all);
         for (const Transfer& each : transfers) {
           if (each.done()) check(each.status());
         }
@@ -91,6 +108,7 @@ void bind_transfers(py::module_& module) {
           first = wait_any(transfers, piece);
           return first < transfers.size() || transfers.empty();
         });
+        let_go(all);
         return first < transfers.size() ? std::optional(first) : std::nullopt;
       },
       py::arg("transfers"), py::arg("timeout") = py::none(),

@@ -404,6 +404,12 @@ static void test_metrics(void) {
   CHECK(fairlead_engine_metrics_text(NULL, page, sizeof page) == 0 && fairlead_metrics_address(NULL, page, 1) == 0);
   fairlead_metrics_release(metrics);
   fairlead_metrics_release(NULL);
+
+  fairlead_engine* engine = make_engine(NULL); /* they may outlive their engine */
+  CHECK(fairlead_metrics_serve(engine, "127.0.0.1:0", NULL, NULL, &metrics) == FAIRLEAD_OK);
+  fairlead_engine_destroy(engine);
+  CHECK(fairlead_metrics_address(metrics, where, sizeof where) > 0);
+  fairlead_metrics_release(metrics);
 }
 
 static void test_log(void) {
@@ -466,6 +472,35 @@ static void test_nothing(void) {
   fairlead_engine_destroy(NULL);
   fairlead_event_clear(NULL);
   fairlead_engine_config_init(NULL, 0);
+}
+
+/* A result is NULL or 0 after a failure, whatever was there before, also if a handle that it is to come from is NULL. */
+static void test_results_of_nothing(void) {
+  void* const rubbish = (void*)&lines;
+#define CHECK_CLEARED(type, call)               \
+  do {                                          \
+    type* result = rubbish;                     \
+    CHECK((call) == FAIRLEAD_INVALID_ARGUMENT); \
+    CHECK(result == NULL);                      \
+  } while (0)
+  CHECK_CLEARED(fairlead_peer, fairlead_engine_connect(NULL, "127.0.0.1:1", &result));
+  CHECK_CLEARED(fairlead_peer, fairlead_engine_accept(NULL, 0, &result));
+  CHECK_CLEARED(fairlead_memory, fairlead_engine_allocate(NULL, 1, NULL, &result));
+  CHECK_CLEARED(fairlead_memory, fairlead_engine_register_many(NULL, NULL, 1, 0, &result));
+  CHECK_CLEARED(fairlead_memory, fairlead_engine_register_many(here, NULL, 1, 0, &result));
+  CHECK_CLEARED(fairlead_remote_memory, fairlead_peer_lookup(NULL, "x", 0, &result));
+  CHECK_CLEARED(fairlead_prepared, fairlead_peer_prepare_write(NULL, NULL, 0, &result));
+  CHECK_CLEARED(fairlead_burst, fairlead_peer_burst_writes(NULL, FAIRLEAD_BULK, &result));
+  CHECK_CLEARED(fairlead_metrics, fairlead_metrics_serve(NULL, "127.0.0.1:0", NULL, NULL, &result));
+#undef CHECK_CLEARED
+  char capability[FAIRLEAD_CAPABILITY_SIZE] = "x";
+  CHECK(fairlead_engine_export(NULL, NULL, 0, NULL, 0, capability, sizeof capability) == FAIRLEAD_INVALID_ARGUMENT);
+  CHECK(capability[0] == 0);
+  int fd = 7;
+  size_t offset = 7;
+  CHECK(fairlead_memory_shared_file(NULL, &fd, &offset) == FAIRLEAD_INVALID_ARGUMENT && fd == -1 && offset == 0);
+  fairlead_dtype dtype = FAIRLEAD_F32;
+  CHECK(fairlead_dtype_from_name("mine", &dtype) == FAIRLEAD_NOT_FOUND && dtype == 0);
 }
 
 /* C lets any number into an enumeration, and into flags. */
@@ -536,6 +571,7 @@ int main(void) {
   test_facts();
   test_metrics();
   test_log();
+  test_results_of_nothing();
   test_numbers_that_are_none();
   test_errors_are_of_threads();
   test_fork();

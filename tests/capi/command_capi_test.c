@@ -285,6 +285,65 @@ static void test_several_devices(fairlead_engine* engine) {
   fairlead_service_destroy(service);
 }
 
+/* A kernel that no session could run is refused when the executors are made. */
+static void test_kernels_that_are_none(void) {
+  const fairlead_parameter_kind many[17] = {FAIRLEAD_PARAMETER_U32};
+  const fairlead_host_kernel good = {.struct_size = sizeof good, .name = "mine", .parameters = kScaleParameters,
+                                     .parameter_count = 3, .extent = scale_extent, .run = scale};
+  struct {
+    fairlead_host_kernel kernel;
+    const char* why;
+  } cases[] = {{good, "'mine' has no function: set run"},
+               {good, "'mine' has 17 parameters: at most 16"},
+               {good, "'mine' has parameter 0, which points at memory"},
+               {good, "'mine' has the alignment 3"}};
+  cases[0].kernel.run = NULL;
+  cases[1].kernel.parameters = many;
+  cases[1].kernel.parameter_count = 17;
+  cases[2].kernel.extent = NULL;
+  cases[3].kernel.alignment = 3;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const fairlead_host_kernel* const kernels[] = {&cases[i].kernel};
+    const fairlead_host_executor_config host = {.struct_size = sizeof host, .kernels = kernels, .kernel_count = 1};
+    fairlead_executors* executors = NULL;
+    CHECK_FAILS(fairlead_host_executors(&host, &executors), FAIRLEAD_INVALID_ARGUMENT, cases[i].why);
+    CHECK(executors == NULL);
+  }
+}
+
+/* Metrics look at an engine where it is, so a service does not take it from under them. */
+static void test_metrics_of_a_service(void) {
+  fairlead_executors* executors = NULL;
+  CHECK(fairlead_host_executors(NULL, &executors) == FAIRLEAD_OK);
+  fairlead_service_config config;
+  fairlead_service_config_init(&config, sizeof config);
+  config.executors = executors;
+  fairlead_engine* engine = make_engine("127.0.0.1:0");
+  fairlead_metrics* metrics = NULL;
+  CHECK(fairlead_metrics_serve(engine, "127.0.0.1:0", NULL, NULL, &metrics) == FAIRLEAD_OK);
+  fairlead_service* service = (fairlead_service*)(void*)&config;
+  CHECK_FAILS(fairlead_service_start(engine, &config, &service), FAIRLEAD_INVALID_ARGUMENT, "metrics of this engine");
+  CHECK(service == NULL);
+  char where[64];
+  CHECK(fairlead_metrics_address(metrics, where, sizeof where) > 0); /* of an engine that has gone */
+  fairlead_metrics_release(metrics);
+
+  fairlead_engine_config its;
+  fairlead_engine_config_init(&its, sizeof its);
+  its.listen = "127.0.0.1:0";
+  its.require = "tcp,shm";
+  its.forbid = "verbs";
+  CHECK(fairlead_engine_create(&its, &engine) == FAIRLEAD_OK);
+  CHECK(fairlead_service_start(engine, &config, &service) == FAIRLEAD_OK);
+  fairlead_executors_release(executors);
+  engine = fairlead_service_engine(service);
+  CHECK(fairlead_engine_get_config(engine, &its) == FAIRLEAD_OK);
+  CHECK(strcmp(its.require, "tcp,shm") == 0 && strcmp(its.forbid, "verbs") == 0);
+  CHECK(fairlead_metrics_serve(engine, "127.0.0.1:0", NULL, NULL, &metrics) == FAIRLEAD_OK);
+  fairlead_service_destroy(service);
+  fairlead_metrics_release(metrics);
+}
+
 static void count_tenant(void* context, const fairlead_tenant_stats* tenant) {
   if (tenant->commands > 0) ++*(int*)context;
 }
@@ -335,9 +394,20 @@ int main(void) {
   fairlead_service_stop(service);
   fairlead_service_destroy(service);
   test_several_devices(engine);
+  test_kernels_that_are_none();
+  test_metrics_of_a_service();
   fairlead_engine_destroy(engine);
 
-  service = NULL;
+  /* Results are NULL after a failure, whatever was there before. */
+  session = (fairlead_session*)(void*)&calls;
+  channel = (fairlead_channel*)(void*)&calls;
+  fairlead_peer* peer = (fairlead_peer*)(void*)&calls;
+  service = (fairlead_service*)(void*)&calls;
+  CHECK(fairlead_session_connect(NULL, address, NULL, &session) == FAIRLEAD_INVALID_ARGUMENT && session == NULL);
+  CHECK(fairlead_session_open_channel(NULL, NULL, &channel) == FAIRLEAD_INVALID_ARGUMENT && channel == NULL);
+  CHECK(fairlead_session_peer(NULL, &peer) == FAIRLEAD_INVALID_ARGUMENT && peer == NULL);
+  CHECK(fairlead_service_start(NULL, NULL, &service) == FAIRLEAD_INVALID_ARGUMENT && service == NULL);
+
   fairlead_service_config config;
   fairlead_service_config_init(&config, sizeof config); /* no executors: refused, and the engine is gone all the same */
   CHECK(fairlead_service_start(make_engine("127.0.0.1:0"), &config, &service) == FAIRLEAD_INVALID_ARGUMENT);

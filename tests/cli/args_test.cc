@@ -81,6 +81,33 @@ TEST(Args, SwitchesHaveEnvironmentVariablesToo) {
   }
 }
 
+TEST(Args, ASwitchByItselfHasNoVariable) {
+  ::setenv("FAIRLEAD_JSON", "report.json", 1);  // another command's
+  bool set = false;
+  Args args("doctor", "Checks.", "");
+  args.flag_by_itself("--json", &set, "As JSON");
+  EXPECT_FALSE(args.parse({}));
+  EXPECT_FALSE(set);
+  const char* const words[] = {"--json"};
+  EXPECT_FALSE(args.parse(words));
+  EXPECT_TRUE(set);
+  ::unsetenv("FAIRLEAD_JSON");
+}
+
+TEST(Args, AnEmptyNameOfAFileIsRefused) {
+  for (const std::vector<const char*>& words : {std::vector<const char*>{"x", "--keys", ""}, {"x", "--keys="}}) {
+    const Parsed parsed = parse(words);
+    EXPECT_EQ(parsed.exit, kUsage);
+    EXPECT_THAT(parsed.errors, HasSubstr("--keys"));
+  }
+  EXPECT_THAT(parse({"x", "--keys", ""}).errors, HasSubstr("it is empty: name one, or leave it out"));
+  ::setenv("FAIRLEAD_KEYS", "", 1);
+  const Parsed parsed = parse({"x"});
+  ::unsetenv("FAIRLEAD_KEYS");
+  EXPECT_EQ(parsed.exit, kUsage);
+  EXPECT_THAT(parsed.errors, AllOf(HasSubstr("FAIRLEAD_KEYS: it is empty"), HasSubstr("leave it out")));
+}
+
 TEST(Setters, AHostToReachHasAPort) {
   std::string text;
   EXPECT_TRUE(set_host_port(&text, false)("gpu7:0").ok());
@@ -112,6 +139,23 @@ TEST(Args, SettingsOfVerbsAreRefusedWithTcp) {
     EXPECT_EQ(parsed.exit, kUsage) << flag;
     EXPECT_THAT(parsed.errors, HasSubstr("is a setting of verbs, and --transport is tcp")) << flag;
     EXPECT_FALSE(parse({"x", "--transport", "auto", flag}).exit) << flag;
+  }
+  const std::pair<std::vector<const char*>, const char*> without[] = {
+      {{"--transport", "tcp,shm"}, "--transport is tcp,shm"},
+      {{"--forbid", "shm,verbs"}, "--forbid is shm,verbs"},
+      {{"--forbid", "hardware,software"}, "--forbid is hardware,software"},
+      {{"--require", "tcp"}, "--require is tcp"},
+  };
+  for (const auto& [words, why] : without) {
+    std::vector<const char*> all{"x", "--mtu=1024"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Parsed parsed = parse(all);
+    EXPECT_EQ(parsed.exit, kUsage) << why;
+    EXPECT_THAT(parsed.errors, HasSubstr(why));
+  }
+  for (const char* flag :
+       {"--transport=tcp,verbs:soft0", "--forbid=hardware", "--forbid=verbs:mlx5_0", "--require=tcp,software"}) {
+    EXPECT_FALSE(parse({"x", "--mtu=1024", flag}).exit) << flag;
   }
   ::setenv("FAIRLEAD_MTU", "1024", 1);  // the environment holds for many commands
   EXPECT_FALSE(parse({"x", "--transport", "tcp"}).exit);

@@ -56,6 +56,12 @@ class Doctor(Case):
         self.assertLess(text.index("memlock"), text.index("mtu"))
         self.assertIn("2 checks: ", text)
 
+    def test_a_variable_of_other_commands_reports_says_nothing_to_a_switch(self):
+        for words in (("doctor", "--only", "memlock", "--root", self.machine()), ("topo", "--synthetic", "pu:1")):
+            code, output = self.run_to_end(*words, env={"FAIRLEAD_JSON": "report.json"})
+            self.assertEqual(code, 0, output)
+            self.assertFalse(output.startswith("{"), output)
+
     def test_wrong_words(self):
         self.assert_fails(self.run_to_end("doctor", "--only", "nonsense"), 2, "no check 'nonsense'; legal: huge-pages, ")
         self.assert_fails(self.run_to_end("doctor", "word"), 2, "word")

@@ -1,6 +1,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 
 import numpy
 import pytest
@@ -53,6 +54,29 @@ def test_10000_awaits_are_in_flight_and_no_thread_waits(make_pair):
     run(main())
     assert (memory.numpy("uint64") == numpy.arange(10000)).all()
     assert not pair.peer._waits._waiters
+
+
+def test_who_waits_in_a_loop_that_does_not_turn_keeps_no_arrays(pair):
+    _, remote = published(pair, 1 << 16)
+
+    class Held(bytearray):
+        pass
+
+    async def main():
+        gone = []
+        for wait in (lambda each: each.wait(MINUTE), lambda each: fairlead.wait_all([each], MINUTE),
+                     lambda each: fairlead.wait_any([each], MINUTE)):
+            for _ in range(20):
+                held = Held(1 << 16)
+                gone.append(weakref.ref(held))
+                wait(pair.peer.write(held, remote))
+                del held
+        pair.peer.send(b"").wait(MINUTE)  # a transfer counts as completed a moment after it is done
+        gc.collect()
+        pair.here.allocate(64)
+        assert sum(each() is not None for each in gone) <= 2
+
+    run(main())
 
 
 def test_a_cancelled_await_leaves_the_transfer(pair):

@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import urllib.request
 
 import numpy
 import pytest
@@ -160,3 +162,44 @@ def test_failures_are_told_and_gone_on_from(session):
         channel.copy_out(b"read-only", 1)
     with pytest.raises(ValueError, match="stage 'over'"):
         channel.reached("over")
+
+
+def test_extents_that_are_none_are_named(session):
+    channel = session.open_channel()
+    for extent in ({"grid": -1}, {"block": "x"}, {"grid": (1, 2, 3, 4)}, {"block": (1, -2)}, {"grid": 1.5}):
+        with pytest.raises(ValueError, match=f"{next(iter(extent))} is .*x, y"):
+            channel.launch(1, **extent)
+
+
+def test_a_graph_may_grow_while_it_is_sent(session):
+    channel, graph, x = session.open_channel(), Graph(), session.new_handle()
+    channel.allocate(x, 64)
+    graph.fill(x, 0, 64, 1)
+    adding = threading.Thread(target=lambda: [graph.fill(x, 0, 64, 1) for _ in range(2000)])
+    adding.start()
+    while adding.is_alive():
+        handle = session.new_handle()
+        channel.upload(handle, graph)
+        channel.release_graph(handle)
+    adding.join()
+    channel.synchronize(MINUTE)
+
+
+def test_metrics_of_a_services_engine():
+    engine = fairlead.Engine(listen="127.0.0.1:0", transport="tcp")
+    where = engine.serve_metrics("127.0.0.1:0")
+    with pytest.raises(fairlead.InvalidArgument, match=where):
+        Service(engine)
+    engine.shutdown()
+    engine = fairlead.Engine(listen="127.0.0.1:0", transport="tcp")
+    with Service(engine) as service:
+        with pytest.raises(fairlead.InvalidArgument, match="a Service's already"):
+            Service(engine)
+        where = engine.serve_metrics("127.0.0.1:0")
+        with fairlead.Engine(transport="tcp") as client, Session(client, service.listen_address, patience=MINUTE):
+            page = urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE).read().decode()
+            assert "\nfairlead_sessions_total 1\n" in page and "\nfairlead_sessions_total 1\n" in engine.metrics_text()
+            assert engine.stats()["peers_connected"] == 1
+    del service
+    assert "\nfairlead_sessions_total 1\n" in urllib.request.urlopen(f"http://{where}/metrics", timeout=MINUTE).read().decode()
+    engine.shutdown()

@@ -247,6 +247,8 @@ def test_what_is_wrong_is_said(pair):
         fairlead.Engine(forbid="shm,tcp,verbs")
     with pytest.raises(fairlead.InvalidArgument, match="paths"):
         fairlead.Engine(paths=99)
+    with pytest.raises(fairlead.InvalidArgument, match="lanes is 1000000"):
+        fairlead.Engine(lanes=10**6)
     with pytest.raises(ValueError, match="'thread'"):
         fairlead.Engine(progress="never")
     with pytest.raises(ValueError, match="access 'x'"):
@@ -266,6 +268,58 @@ def test_what_is_wrong_is_said(pair):
     with pytest.raises(fairlead.Denied):
         pair.peer.write(bytes(10), pair.peer.lookup("target")).wait(MINUTE)
     assert fairlead.__version__ == fairlead._core.version()
+
+
+def test_objects_of_pythons_are_no_bytes(pair):
+    """Whoever could write them would choose what Python follows as a pointer here."""
+    named = numpy.zeros(4, [("On", "i4"), ("O", "f4")])  # fields of that name are none
+    pair.there.publish("target", pair.there.allocate(named.nbytes), "rw")
+    remote = pair.peer.lookup("target")
+    pair.peer.read(named, remote).wait(MINUTE)
+    for array in (numpy.array([object()] * 4), numpy.zeros(2, [("a", "i8"), ("b", "O")])):
+        for act in (lambda: pair.peer.read(array, remote), lambda: pair.peer.write(array, remote),
+                    lambda: pair.peer.send(array), lambda: pair.here.register(array)):
+            with pytest.raises(TypeError, match="Python objects"):
+                act()
+
+
+def test_pairs_that_are_none_are_named(pair):
+    pair.there.publish("target", pair.there.allocate(8), "rw")
+    remote = pair.peer.lookup("target")
+    for pairs, words in (([1], "item 0 of the pairs is 1"), ([(bytes(8), remote), (remote, bytes(8))], "item 1 of the pairs"),
+                         ([(bytes(8), remote, 1)], r"\(local, remote\)"), ({1: 2}, "item 0")):
+        for act in (pair.peer.write_batch, pair.peer.prepare_write):
+            with pytest.raises(TypeError, match=words):
+                act(pairs)
+
+
+def test_times_are_numbers_or_none(pair):
+    nan = float("nan")
+    pair.there.publish("target", pair.there.allocate(8))
+    sent = pair.peer.send(b"x", deadline=MINUTE).wait(None)
+    for act in (lambda: pair.here.next_event(nan), lambda: pair.there.accept(nan), lambda: pair.peer.next_event(nan),
+                lambda: pair.peer.lookup("target", nan), lambda: pair.peer.list("", nan), lambda: pair.peer.wait_ready(nan),
+                lambda: pair.peer.send(b"x", deadline=nan), lambda: pair.peer.close(nan),
+                lambda: sent.wait(nan), lambda: fairlead.wait_all([sent], nan), lambda: fairlead.wait_any([sent], nan),
+                lambda: fairlead.list_models(pair.here, pair.there.listen_address, timeout=nan)):
+        with pytest.raises(ValueError, match="nan"):
+            act()
+    with pytest.raises(ValueError, match="setting connect_timeout: .*nan"):
+        fairlead.Engine(connect_timeout=nan)
+    assert pair.peer.lookup("target", None).nbytes == 8
+    pair.peer.close(None)
+
+
+def test_names_that_are_not_utf8_can_be_looked_up_as_they_are_shown(pair):
+    pair.there.publish(b"no \xff", pair.there.allocate(8))
+    (found,) = pair.peer.list("no ")
+    assert found.name == "no \udcff" and pair.peer.lookup(found.name).nbytes == 8
+    assert [each.name for each in pair.peer.list(b"no \xff")] == [found.name]
+    pair.there.unpublish(found.name)
+    with pytest.raises(fairlead.NotFound):
+        pair.peer.lookup(found.name)
+    with pytest.raises(TypeError, match="a str or bytes, and not 3"):
+        pair.peer.lookup(3)
 
 
 def test_waits_end_in_time_or_with_the_engine(pair):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import time
 import zlib
@@ -112,6 +113,22 @@ def test_why_a_server_ended_the_session_is_said():
                 while talk.peer.state != "closed":
                     time.sleep(0.01)
                 talk.send("push_begin")
+
+
+def test_a_talk_that_did_not_begin_leaves_no_session():
+    with socket.create_server(("127.0.0.1", 0)) as silent, fairlead.Engine(transport="tcp") as engine:
+        with pytest.raises(TimeoutError):
+            fairlead.list_models(engine, "127.0.0.1:%d" % silent.getsockname()[1], timeout=0.05)
+        end = time.monotonic() + MINUTE
+        while [each for each in engine.peers() if each.state != "closed"] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not [each for each in engine.peers() if each.state != "closed"]
+
+
+def test_no_timeout_is_for_ever(server, engine):
+    fairlead.push_state_dict(engine, server, "m", {"a": numpy.ones(3)}, timeout=None)
+    assert (fairlead.pull_state_dict(engine, server, "m", timeout=None)["a"] == 1).all()
+    assert [each["name"] for each in fairlead.list_models(engine, server, timeout=None)] == ["m"]
 
 
 def test_what_goes_through_the_pool_arrives_and_is_summed():

@@ -398,7 +398,7 @@ static void test_metrics(void) {
   CHECK(fairlead_metrics_address(metrics, where, sizeof where) < sizeof where && strncmp(where, "127.0.0.1:", 10) == 0);
   CHECK_FAILS(fairlead_metrics_serve(here, where, NULL, NULL, &(fairlead_metrics*){NULL}), FAIRLEAD_ALREADY_EXISTS, where);
   CHECK_FAILS(fairlead_metrics_serve(here, NULL, NULL, NULL, &(fairlead_metrics*){NULL}), FAIRLEAD_INVALID_ARGUMENT, "");
-  CHECK_FAILS(fairlead_metrics_serve(NULL, where, NULL, NULL, &metrics), FAIRLEAD_INVALID_ARGUMENT, "engine");
+  CHECK_FAILS(fairlead_metrics_serve(NULL, where, NULL, NULL, &(fairlead_metrics*){NULL}), FAIRLEAD_INVALID_ARGUMENT, "engine");
   CHECK(fairlead_engine_metrics_text(there, page, sizeof page) < sizeof page);
   CHECK(strstr(page, "\nfairlead_sessions_total 1\n") != NULL);
   CHECK(fairlead_engine_metrics_text(NULL, page, sizeof page) == 0 && fairlead_metrics_address(NULL, page, 1) == 0);

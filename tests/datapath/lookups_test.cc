@@ -226,6 +226,12 @@ std::shared_ptr<RegionTable> table_of_hidden(std::span<std::byte> bytes, std::si
   return table;
 }
 
+/// What is published keeps its table.
+void unpublish_all(RegionTable& table, std::size_t hidden) {
+  for (std::size_t i = 0; i < hidden; ++i) EXPECT_TRUE(table.unpublish(fmt::format("hidden{:06}", i)));
+  EXPECT_TRUE(table.unpublish("hidden_not"));
+}
+
 // Or a few bytes would keep a lane for as long as there are regions, time and again.
 TEST_F(LookupsTest, ATurnGoesThroughABoundedNumberOfNames) {
   std::vector<std::byte> bytes(64);
@@ -251,6 +257,7 @@ TEST_F(LookupsTest, ATurnGoesThroughABoundedNumberOfNames) {
   lookups.end({Code::kPeerDied, "gone"});
   EXPECT_FALSE(lookups.is_listing());
   EXPECT_TRUE(sent.empty());
+  unpublish_all(*table, 3 * Lookups::kTurnVisits + 5);
 }
 
 TEST_F(LookupsTest, WhatIsWithdrawnWhileItIsListedIsNotTold) {
@@ -267,6 +274,7 @@ TEST_F(LookupsTest, WhatIsWithdrawnWhileItIsListedIsNotTold) {
   const auto& page = std::get<control::Regions>(sent[1]);
   ASSERT_EQ(page.regions.size(), 1u);
   EXPECT_EQ(page.regions[0].name, "hidden_not");
+  unpublish_all(*table, Lookups::kTurnVisits);
 }
 
 // A region costs the peer a few bytes.

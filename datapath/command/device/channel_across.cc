@@ -24,8 +24,9 @@ Result<std::uint64_t> Channel::copy_across(Handle to, std::uint64_t to_offset, s
                               channel.limits().version));
   }
   if (from_device >= channel.session().device_count()) {
-    return Status(Code::kOutOfRange, fmt::format("a copy from device {} to device {}; the session has {}, from 0 on",
-                                                 from_device, channel.options().device, channel.session().device_count()));
+    return Status(Code::kOutOfRange,
+                  fmt::format("a copy from device {} to device {}; the session has {}, from 0 on", from_device,
+                              channel.options().device, channel.session().device_count()));
   }
   for (std::uint64_t last = 0;;) {
     const std::uint64_t piece = std::min<std::uint64_t>(bytes, channel.limits().payload_bytes);

@@ -94,7 +94,15 @@ struct Record {
   [[nodiscard]] bool is(Opcode which) const noexcept { return opcode == static_cast<std::uint16_t>(which); }
 };
 
-/// The record at the front of `bytes`, which then begin behind it. Nothing: they hold no whole record.
+/// The record at the front of `bytes`, which then begin behind it. There is one: take_record() said so before.
+[[nodiscard]] inline Record next_record(Bytes& bytes) noexcept {
+  RecordHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const Record record{header.opcode, header.flags, bytes.first(header.length).subspan(sizeof header)};
+  bytes = bytes.subspan(header.length);
+  return record;
+}
+/// The same. Nothing: they hold no whole record.
 [[nodiscard]] inline std::optional<Record> take_record(Bytes& bytes) noexcept {
   RecordHeader header;
   if (bytes.size() < sizeof header) return std::nullopt;
@@ -103,17 +111,7 @@ struct Record {
       header.length > bytes.size()) {
     return std::nullopt;
   }
-  const Record record{header.opcode, header.flags, bytes.first(header.length).subspan(sizeof header)};
-  bytes = bytes.subspan(header.length);
-  return record;
-}
-/// The same of records that were looked through.
-[[nodiscard]] inline Record next_record(Bytes& bytes) noexcept {
-  RecordHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  const Record record{header.opcode, header.flags, bytes.first(header.length).subspan(sizeof header)};
-  bytes = bytes.subspan(header.length);
-  return record;
+  return next_record(bytes);
 }
 /// Whether the record's body holds what its opcode says. One that nobody knows does.
 [[nodiscard]] bool is_well_formed(const Record& record) noexcept;

@@ -3,9 +3,12 @@
 // The caller guards it, and says what time it is.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace fairlead::datapath {
 
@@ -25,6 +28,11 @@ class LineLimit {
     const std::uint64_t before = kept_back_;
     kept_back_ = 0;
     return before;
+  }
+
+  /// How a line ends that take() let through, with what it returned.
+  [[nodiscard]] static std::string others(std::uint64_t before) {
+    return before != 0 ? fmt::format(" ({} more since the last such line)", before) : "";
   }
 
  private:

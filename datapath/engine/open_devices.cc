@@ -103,8 +103,8 @@ void OpenDevices::open_for_peer(const std::vector<Offer>& theirs, const EngineCo
   if (opened.ok()) return;
   failed_at_ = now;
   if (const std::optional<std::uint64_t> before = failures_said_.take(now)) {
-    const std::string others = *before != 0 ? fmt::format(" ({} more since the last such line)", *before) : "";
-    log(LogLevel::kWarning, fmt::format("a peer offers verbs, but here {}{}", opened.message(), others));
+    log(LogLevel::kWarning,
+        fmt::format("a peer offers verbs, but here {}{}", opened.message(), LineLimit::others(*before)));
   }
 }
 

@@ -176,7 +176,7 @@ void SessionRegister::say_stranger_failed(const SessionImpl& session) {
     before = strangers_said_.take(Clock::now());
   }
   if (!before) return log(LogLevel::kInfo, why.message());
-  const std::string others = *before != 0 ? fmt::format(" ({} more since the last such line)", *before) : "";
+  const std::string others = LineLimit::others(*before);
   log(LogLevel::kWarning, why.message() + others);
 }
 

@@ -25,10 +25,16 @@ inline void put_launch(std::byte* at, const fairlead::command::Launch& launch, s
   std::memcpy(at + offsetof(LaunchBody, parameter_bytes), &parameter_bytes, sizeof parameter_bytes);
 }
 
-[[nodiscard]] inline bool is_well_formed_launch(const Record& record) noexcept {
-  if (!record.is(Opcode::kLaunch) || record.body.size() < sizeof(LaunchBody)) return false;
+/// Of a record that has a LaunchBody.
+[[nodiscard]] inline std::uint32_t parameter_bytes_of(const Record& record) noexcept {
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, record.body.data() + offsetof(LaunchBody, parameter_bytes), sizeof bytes);
+  return bytes;
+}
+
+[[nodiscard]] inline bool is_well_formed_launch(const Record& record) noexcept {
+  if (!record.is(Opcode::kLaunch) || record.body.size() < sizeof(LaunchBody)) return false;
+  const std::uint32_t bytes = parameter_bytes_of(record);
   return bytes <= kMaxParameters && bytes <= record.body.size() - sizeof(LaunchBody);
 }
 
@@ -47,9 +53,7 @@ inline void put_launch(std::byte* at, const fairlead::command::Launch& launch, s
 }
 
 [[nodiscard]] inline Bytes parameters_of(const Record& record) noexcept {
-  std::uint32_t bytes = 0;
-  std::memcpy(&bytes, record.body.data() + offsetof(LaunchBody, parameter_bytes), sizeof bytes);
-  return record.body.subspan(sizeof(LaunchBody), bytes);
+  return record.body.subspan(sizeof(LaunchBody), parameter_bytes_of(record));
 }
 
 }  // namespace fairlead::datapath::command

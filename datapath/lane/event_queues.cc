@@ -39,6 +39,25 @@ void EventQueues::changed() noexcept {
   }
 }
 
+namespace {
+
+/// Most have no text and tell of nothing bad: strings that are empty at both ends are left as they are.
+void move_event(Event& from, Event& to) {
+  const auto is_plain = [](const Event& each) {
+    return each.text.empty() && each.status.ok() && each.status.message().empty();
+  };
+  if (!is_plain(from) || !is_plain(to)) {
+    to = std::move(from);
+    return;
+  }
+  to.kind = from.kind;
+  to.traffic = from.traffic;
+  to.value = from.value;
+  to.data = std::move(from.data);
+}
+
+}  // namespace
+
 /// Under EventQueues::lock_, so nobody else writes.
 void Inbox::count(const Event& event, std::size_t by) noexcept {
   pending_.store(pending_.load(std::memory_order_relaxed) + by, std::memory_order_release);
@@ -56,7 +75,7 @@ bool Inbox::add(Event&& event) {
     return false;
   }
   count(event, 1);
-  to.push_back(std::move(event));
+  move_event(event, to.add_back());
   return true;
 }
 
@@ -67,12 +86,15 @@ void EventQueues::push_event(EventSource& source, Event&& event) {
   {
     const std::lock_guard lock(lock_);
     const bool is_first = inbox.add(std::move(event)) && !inbox.listed_.linked();
-    if (is_first && !over_) {
-      inbox.keep_ = source.shared_from_this();
+    inbox.is_last_ |= last;
+    if (over_) {
+      gone = std::move(inbox.keep_);
+    } else if (is_first) {
+      if (inbox.keep_ == nullptr) inbox.keep_ = source.shared_from_this();
       with_events_.push_back(inbox.listed_);
       changed();
     }
-    if (last) gone = note_ended(inbox);
+    if (last && !over_) gone = note_ended(inbox);
     if (!is_first) return;
   }
   wake();
@@ -109,26 +131,30 @@ std::shared_ptr<EventSource> EventQueues::note_ended(Inbox& inbox) noexcept {
 }
 
 /// The next event: a command, unless the application has yet to hear that the session is connected. The session goes to
-/// the end of the list, or, with its last event, leaves it. What is returned is to outlive the lock: it may be the last
-/// reference.
+/// the end of the list, or, with the only event, leaves it. What is returned is to outlive the lock: with the last that
+/// there will ever be, it may be the last reference.
 std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, Taken& taken) {
   const bool begins = !inbox.events_.empty() && inbox.events_.front().kind == Event::Kind::kConnected;
   Ring<Event>& from = inbox.commands_.empty() || begins ? inbox.events_ : inbox.commands_;
-  event = std::move(from.front());
+  move_event(from.front(), event);
   from.drop_front();
   inbox.count(event, static_cast<std::size_t>(-1));
   ++inbox.taken_.events;
   inbox.taken_.bytes += event.data.size();
   taken = inbox.taken_;
   if (!inbox.listed_.linked()) return nullptr;
-  if (!inbox.empty()) {
-    inbox.listed_.unlink();
-    with_events_.push_back(inbox.listed_);
-    return inbox.keep_;
+  if (inbox.empty() && inbox.is_last_) {
+    std::shared_ptr<EventSource> owner = unlist(inbox);
+    changed();
+    return owner;
   }
-  std::shared_ptr<EventSource> owner = unlist(inbox);
-  changed();
-  return owner;
+  inbox.listed_.unlink();
+  if (inbox.empty()) {
+    changed();
+  } else {
+    with_events_.push_back(inbox.listed_);
+  }
+  return nullptr;
 }
 
 bool EventQueues::take_event(Inbox& inbox, Event& event, Taken& taken) {
@@ -144,7 +170,11 @@ std::shared_ptr<EventSource> EventQueues::take_any_event(Event& event, Taken& ta
   if (!asked_.load(std::memory_order_relaxed)) asked_.store(true, std::memory_order_relaxed);
   if (!any_events()) return nullptr;
   const std::lock_guard lock(lock_);
-  return with_events_.empty() ? nullptr : pop(with_events_.front()->inbox, event, taken);
+  if (with_events_.empty()) return nullptr;
+  Inbox& inbox = with_events_.front()->inbox;
+  std::shared_ptr<EventSource> owner = inbox.keep_;
+  std::shared_ptr<EventSource> gone = pop(inbox, event, taken);
+  return owner;
 }
 
 /// The oldest that ended, no longer accepted; null: none has. Under lock_.

@@ -57,7 +57,8 @@ class Inbox {
   Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
   Link<EventSource> ended_;              // in EventQueues::ended_, while it is listed and none will come any more
-  std::shared_ptr<EventSource> keep_;    // the owner, while it is listed
+  std::shared_ptr<EventSource> keep_;    // the owner, from its first event until its last one was taken or dropped
+  bool is_last_ = false;                 // that one is there
   std::atomic<std::size_t> pending_{0};  // the size of both
   std::array<std::atomic<std::size_t>, kTrafficClasses> waiting_{};
 };
@@ -115,7 +116,7 @@ class EventQueues {
   void end(const std::function<void(Submission&)>& drop);
 
  private:
-  std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
+  [[nodiscard]] std::shared_ptr<EventSource> pop(Inbox& inbox, Event& event, Taken& taken);
   void changed() noexcept;
   [[nodiscard]] std::shared_ptr<EventSource> drop_ended();
   [[nodiscard]] std::shared_ptr<EventSource> unlist(Inbox& inbox) noexcept;

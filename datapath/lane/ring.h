@@ -32,6 +32,11 @@ class Ring {
     slots_[(head_ + count_) & mask_] = std::forward<U>(value);
     ++count_;
   }
+  /// Room for one more behind, which is to be filled: it holds what drop_front() left there.
+  T& add_back() {
+    if (count_ == room_) grow();
+    return slots_[(head_ + count_++) & mask_];
+  }
   void push_front(T value) {
     if (count_ == room_) grow();
     head_ = (head_ + mask_) & mask_;

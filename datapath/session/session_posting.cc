@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "base/clock.h"
 #include "datapath/session/session.h"
@@ -17,10 +18,11 @@ bool SessionImpl::take_event(Event& event) {
 
 void SessionImpl::event_taken(const Event& event, const Taken& taken) {
   const CreditWindow::Limits own = window();
-  const std::size_t events = std::max<std::size_t>(own.events / 4, 1);
-  const std::size_t bytes = std::max<std::size_t>(own.bytes / 4, 1);
-  const bool crossed = taken.bytes / bytes != (taken.bytes - event.data.size()) / bytes;
-  if (taken.events % events == 0 || crossed) host_->lane().kick();
+  // Powers of two, since a division takes as long as the rest of this.
+  const std::size_t events = std::bit_floor(std::max<std::size_t>(own.events / 4, 1));
+  const std::size_t bytes = std::bit_floor(std::max<std::size_t>(own.bytes / 4, 1));
+  const bool crossed = ((taken.bytes ^ (taken.bytes - event.data.size())) & ~(bytes - 1)) != 0;
+  if ((taken.events & (events - 1)) == 0 || crossed) host_->lane().kick();
 }
 
 Status SessionImpl::admit(const TransferImpl& transfer) {

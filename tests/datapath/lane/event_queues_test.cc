@@ -297,16 +297,36 @@ TEST_F(EventQueuesTest, AnOwnerThatTakesTheOldestLeavesTheRestToOthers) {
   EXPECT_EQ(queues.take_any_event(event, taken), one);
   EXPECT_EQ(event.value, 2u);
   EXPECT_FALSE(readable(fd));
-  EXPECT_EQ(one.use_count(), 1) << "nothing keeps a session that nothing waits for";
 }
 
-TEST_F(EventQueuesTest, ASessionMayEndWithItsLastEvent) {
+// Once, and not for each event: a session that lives is kept in any case.
+TEST_F(EventQueuesTest, ASessionIsKeptFromItsFirstEventToItsLast) {
   queues.push_event(*other, numbered(1));
   const std::weak_ptr<Source> watch = other;
   other.reset();
-  ASSERT_FALSE(watch.expired()) << "what waits keeps its session";
   EXPECT_NE(queues.take_any_event(event, taken), nullptr);
-  EXPECT_TRUE(watch.expired());
+  ASSERT_FALSE(watch.expired());
+  queues.push_event(*watch.lock(), last_of_all());
+  EXPECT_NE(queues.take_any_event(event, taken), nullptr);
+  EXPECT_TRUE(watch.expired()) << "that was its last";
+}
+
+TEST_F(EventQueuesTest, ItsOwnHandleMayTakeTheLast) {
+  queues.push_event(*one, numbered(1));
+  queues.push_event(*one, last_of_all());
+  ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+  EXPECT_EQ(one.use_count(), 2);
+  ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+  EXPECT_EQ(one.use_count(), 1);
+}
+
+TEST_F(EventQueuesTest, NoSessionIsKeptForALastEventThatComesAfterTheEnd) {
+  queues.push_event(*one, numbered(1));
+  ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
+  queues.end([](Submission&) {});
+  EXPECT_EQ(one.use_count(), 2) << "its last is to come";
+  queues.push_event(*one, last_of_all());
+  EXPECT_EQ(one.use_count(), 1);
 }
 
 // Pushed by one thread for each session, taken by two that take any and by one that takes the first session's own.

@@ -14,7 +14,7 @@ using datapath::OpKind;
 using datapath::WorkRequest;
 
 Slot Requester::message_slot(const Work& work) noexcept {
-  return {.kind = SlotKind::kMessage, .word = work.known, .bytes = static_cast<std::uint32_t>(work.length)};
+  return {.kind = SlotKind::kMessage, .bytes = static_cast<std::uint16_t>(work.length), .word = work.known};
 }
 
 void Requester::start(Requests* requests, Responses* responses, const Side* theirs, Side* ours, bool pulls) noexcept {
@@ -35,7 +35,7 @@ std::size_t Requester::post(std::span<const WorkRequest> work) noexcept {
     if (!(each.kind == OpKind::kMessage ? post_message(each) : post_other(each))) break;
     ++taken;
   }
-  send_on();
+  send_left();
   return taken;
 }
 
@@ -62,7 +62,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
   bool fits = true;
   for (const auto& segment : work.local) fits &= !__builtin_add_overflow(length, segment.length, &length);
   if (!fits || length > kMaxPiece) return post_other(work);
-  send_on();
+  send_left();
   Work& mine = at(end_);
   mine = {.id = work.id, .length = length, .known = reported_refusals_, .kind = OpKind::kMessage};
   Slot slot = message_slot(mine);
@@ -76,7 +76,7 @@ bool Requester::post_message(const WorkRequest& work) noexcept {
   ++end_;
   left_ -= std::min<std::size_t>(left_, length);
   if (!at_once) return true;
-  out_.push(slot);
+  push(slot);
   next_ = end_;
   sent_bytes_ += length;
   return true;
@@ -141,14 +141,13 @@ void Requester::add_notification(Slot& slot, const Work& work) noexcept {
 
 void Requester::send_on() noexcept {
   while (!stopped_ && !pulled_.empty() && out_.has_room(0)) {
-    out_.push({.kind = SlotKind::kPulled, .word = pulled_.front()});
+    push({.kind = SlotKind::kPulled, .word = pulled_.front()});
     pulled_.pop();
   }
   while (!stopped_ && next_ != end_ && out_.has_room(room_for(at(next_)))) {
     Work& work = at(next_);
     if (work.kind == OpKind::kRead) {
-      out_.push(
-          {.kind = SlotKind::kRead, .key = work.remote_key, .address = work.remote_address, .length = work.length});
+      push({.kind = SlotKind::kRead, .key = work.remote_key, .address = work.remote_address, .length = work.length});
       ++next_;
     } else if (work.kind == OpKind::kMessage) {
       send_stored(work);
@@ -165,15 +164,14 @@ void Requester::send_stored(const Work& work) noexcept {
   std::byte* const to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
   if (slot.bytes > 0) std::memcpy(to, store_.get(work.source, slot.bytes), slot.bytes);
   store_.drop(work.source);
-  out_.push(slot);
+  push(slot);
   sent_bytes_ += work.length;
   ++next_;
 }
 
 void Requester::send_from(Work& work) noexcept {
   Slot slot{.kind = SlotKind::kWriteFrom,
-            .count = work.segments,
-            .bytes = work.segments * static_cast<std::uint32_t>(sizeof(SourceSegment)),
+            .bytes = static_cast<std::uint16_t>(work.segments * sizeof(SourceSegment)),
             .key = work.remote_key,
             .address = work.remote_address,
             .length = work.length};
@@ -184,7 +182,7 @@ void Requester::send_from(Work& work) noexcept {
     std::memcpy(to, &source, sizeof source);
     to += sizeof source;
   }
-  out_.push(slot);
+  push(slot);
   sent_bytes_ += work.length;
   work.done = work.length;
   ++next_;
@@ -192,7 +190,7 @@ void Requester::send_from(Work& work) noexcept {
 
 void Requester::send_piece(Work& work) noexcept {
   Slot slot{.kind = SlotKind::kWriteData,
-            .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(work.length - work.done, kMaxPiece)),
+            .bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(work.length - work.done, kMaxPiece)),
             .key = work.remote_key,
             .address = work.remote_address + work.done};
   if (work.notifies && slot.bytes == work.length - work.done) add_notification(slot, work);
@@ -217,7 +215,7 @@ void Requester::send_piece(Work& work) noexcept {
     slot.flags |= kLast;
     ++next_;
   }
-  out_.push(slot);
+  push(slot);
 }
 
 bool Requester::take_news() noexcept {
@@ -231,12 +229,17 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   Advance outcome;
   if (stopped_) return outcome;
   left_ = turn;
-  if (first_ != end_) {
+  if (first_ != end_ && is_to_look()) {
     // First, so that all that was answered before is in the ring when that is looked at.
-    const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);
-    (void)tell_tsan_of_acquire(true);
-    const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
-    outcome.happened |= std::exchange(seen_progress_, progress) != progress;
+    std::uint64_t ended = std::max(told_, first_);
+    if (ended == first_) {
+      ended = theirs_->answered.ended.load(std::memory_order_acquire);
+      (void)tell_tsan_of_acquire(true);
+      const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
+      outcome.happened |= std::exchange(seen_progress_, progress) != progress;
+      was_seen_ |= ended != first_;
+      is_answered_ &= ended == first_;
+    }
     outcome.reason = take_answers(outcome);
     if (outcome.reason.empty()) outcome.reason = report(ended, sink, outcome);
     if (stopped_ || !outcome.reason.empty()) return outcome;
@@ -244,10 +247,26 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   copy_reads(turn, outcome);
   if (outcome.gone || !outcome.reason.empty()) return outcome;
   const std::uint64_t before = out_.pushed();
-  send_on();
+  send_left();
   outcome.happened |= out_.pushed() != before;
   if (out_.lied()) outcome.reason = "that it has taken from the ring what never was there";
   return outcome;
+}
+
+/// Where an answer is due, it says what has ended: the line in which the peer writes that goes to and fro else, while
+/// each waits for it. Not for long.
+bool Requester::is_to_look() noexcept {
+  constexpr std::uint32_t kFew = 2, kPatience = 16;
+  if (!is_answered_ || told_ > first_ || next_ - first_ > kFew || at(first_).kind == OpKind::kRead) return true;
+  return ++passed_ % kPatience == 0;
+}
+
+void Requester::hear(std::uint32_t ended) noexcept {
+  const auto ahead = static_cast<std::int32_t>(ended - static_cast<std::uint32_t>(first_));
+  if (ahead > 0) told_ = first_ + static_cast<std::uint32_t>(ahead);
+  is_answered_ |= ahead > 0 || was_seen_;
+  was_seen_ = false;
+  passed_ = 0;
 }
 
 bool Requester::has_work() noexcept {
@@ -321,7 +340,7 @@ std::string_view Requester::take_source(const Slot& slot) noexcept {
 }
 
 std::string_view Requester::take_refusal(const Slot& slot) noexcept {
-  const auto code = static_cast<Code>(slot.code);
+  const auto code = static_cast<Code>(slot.key);
   for (const OpKind kind : {OpKind::kWrite, OpKind::kRead, OpKind::kMessage}) {
     Work* const work = find(slot.word, kind);
     if (work == nullptr) continue;

@@ -59,6 +59,9 @@ struct Advance {
   bool happened = false;
   std::uint64_t bytes = 0;  // of payload that was placed here
   bool gone = false;        // the peer has closed its end, or ended
+  bool heard = false;       // a request came, and said in `ended` how many of ours have ended (slot.h)
+  std::uint32_t ended = 0;
+  bool messages = false;    // some of those were messages
   std::string_view reason;  // not empty: why the peer is not to be trusted; static
 };
 
@@ -74,6 +77,9 @@ class Requester {
 
   /// How many were taken. What there is of messages in a turn is bounded as copies are.
   std::size_t post(std::span<const datapath::WorkRequest> work) noexcept;
+  /// What the next requests are to say of the peer's own, and what one of the peer's has said of ours.
+  void tell(std::uint64_t ended) noexcept { tells_ = static_cast<std::uint32_t>(ended); }
+  void hear(std::uint32_t ended) noexcept;
   /// Takes answers, copies up to `turn` bytes of what is to be read, reports what has ended, sends on.
   Advance advance(Sink& sink, std::size_t turn) noexcept;
   /// Whether advance() would find something to do. For who is about to sleep.
@@ -123,7 +129,13 @@ class Requester {
   bool grow() noexcept;
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
+  void push(const Slot& slot) noexcept { out_.push(slot, tells_); }
+  [[nodiscard]] bool is_to_look() noexcept;
   void send_on() noexcept;
+  /// Most of the time there is nothing.
+  void send_left() noexcept {
+    if (next_ != end_ || !pulled_.empty()) send_on();
+  }
   [[nodiscard]] bool is_named(const datapath::WorkRequest& work, std::uint64_t length) noexcept;
   [[nodiscard]] std::uint32_t room_for(const Work& work) const noexcept;
   static void add_notification(Slot& slot, const Work& work) noexcept;
@@ -151,6 +163,11 @@ class Requester {
   std::vector<Segments> segments_;  // of the work at that place
   // first_ <= next_ <= end_: those before next_ are in the ring.
   std::uint64_t first_ = 0, next_ = 0, end_ = 0;
+  std::uint32_t tells_ = 0;
+  std::uint64_t told_ = 0;    // by requests of the peer's: those before it have ended
+  bool is_answered_ = false;  // the last one to end was told of by a request, or just before one came
+  bool was_seen_ = false;     // since one came, the end of another
+  std::uint32_t passed_ = 0;  // times that the peer's line was not looked at
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
   std::uint64_t seen_progress_ = 0;
   FixedQueue<std::uint32_t, kDepth> reads_;   // that we copy, in order

@@ -45,8 +45,10 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
       break;
     }
     ++taken;
-    outcome.happened = true;
+    outcome.happened = outcome.heard = true;
     const Slot slot = in_.next();
+    outcome.messages |= slot.kind == SlotKind::kMessage;
+    outcome.ended = slot.ended;
     turn -= std::min<std::size_t>(turn, slot.bytes);
     outcome.reason = slot.bytes > kMaxPiece ? "a request with more than a piece" : begin(slot, sink, outcome);
   }
@@ -147,14 +149,16 @@ std::string_view Responder::take_piece(const Slot& slot, Sink& sink, Advance& ou
 
 std::string_view Responder::begin_copy(const Slot& slot) noexcept {
   if (!pulls_) return "a write to copy, which was not offered";
-  const std::size_t listed = std::size_t{slot.count} * sizeof(SourceSegment);
-  if (slot.count > kMaxSegments || slot.bytes != listed || slot.length > kMaxLength) return "a write from nowhere";
+  const std::size_t count = slot.bytes / sizeof(SourceSegment);
+  if (count > kMaxSegments || slot.bytes % sizeof(SourceSegment) != 0 || slot.length > kMaxLength) {
+    return "a write from nowhere";
+  }
   Slot inside = slot;
-  std::memcpy(sources_.data(), slot.fits_inside() ? inside.inside() : in_.payload(slot), listed);
+  std::memcpy(sources_.data(), slot.fits_inside() ? inside.inside() : in_.payload(slot), slot.bytes);
   in_.pop(slot);
   std::uint64_t length = 0;
   bool fits = true;
-  for (std::size_t i = 0; i < slot.count; ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     fits &= !__builtin_add_overflow(length, sources_[i].length, &length);
   }
   if (!fits || length != slot.length) return "a write from more or less than it is long";
@@ -283,8 +287,8 @@ void Responder::answer_on(std::size_t& turn) noexcept {
   Code code = Code::kOk;
   while (turn > 0 && code == Code::kOk && done_ < request_.length) {
     Slot slot{.kind = SlotKind::kReadData,
+              .bytes = static_cast<std::uint16_t>(std::min<std::uint64_t>(request_.length - done_, kMaxPiece)),
               .word = number(),
-              .bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_.length - done_, kMaxPiece)),
               .address = done_};
     if (!out_.has_room(slot.fits_inside() ? 0 : slot.bytes)) return;
     std::byte* const to = slot.fits_inside() ? slot.inside() : out_.place(slot.bytes);
@@ -320,7 +324,7 @@ void Responder::end_write(const Slot& last, Code code, Sink& sink) noexcept {
 }
 
 void Responder::refuse(std::uint32_t which, Code code) noexcept {
-  out_.push({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(code), .word = which});
+  out_.push({.kind = SlotKind::kRefused, .word = which, .key = static_cast<std::uint64_t>(code)});
   news_ = true;
 }
 

@@ -43,6 +43,8 @@ class Responder {
   [[nodiscard]] bool is_still() const noexcept {
     return doing_ == Doing::kNothing && told_ == ended_ && !news_ && !in_.ready();
   }
+  /// The peer's requests that have ended, from its first on.
+  [[nodiscard]] std::uint64_t ended() const noexcept { return ended_; }
   /// Whether the peer has something new to look at since this was asked last.
   [[nodiscard]] bool take_news() noexcept { return std::exchange(news_, false); }
 

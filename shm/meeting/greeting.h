@@ -21,7 +21,7 @@
 
 namespace fairlead::shm {
 
-inline constexpr std::uint8_t kProtocolVersion = 3;  // 3: writes that notify
+inline constexpr std::uint8_t kProtocolVersion = 4;  // 4: requests say what has ended
 
 /// Path::local_description.
 struct Description {

@@ -76,17 +76,14 @@ class Producer {
     return memory_->data.data() + place_of<Memory::kData>(data_, bytes) % Memory::kData;
   }
   /// There is room. The payload is in place.
-  void push(Slot slot) noexcept {
+  void push(const Slot& slot, std::uint32_t ended = 0) noexcept {
     if (!slot.fits_inside()) {
       const std::byte* const payload = place(slot.bytes);
       for (std::uint32_t i = 0; slot.bytes <= kFewBytes && i < slot.bytes; i += kSlotBytes) hand_over(payload + i);
       data_ = place_of<Memory::kData>(data_, slot.bytes) + slot.bytes;
     }
     Slot& there = memory_->slots[slots_ % Memory::kSlots];
-    std::memcpy(reinterpret_cast<std::byte*>(&there) + sizeof slot.stamp,
-                reinterpret_cast<const std::byte*>(&slot) + sizeof slot.stamp, kSlotBytes - sizeof slot.stamp);
-    tell_tsan_of_release();
-    std::atomic_ref(there.stamp).store(stamp_of<Memory>(slots_), std::memory_order_release);
+    slot.put(there, stamp_of<Memory>(slots_), ended);
     hand_over(&there);
     ++slots_;
   }

@@ -52,7 +52,7 @@ TEST(ShmChannel, PayloadOfEverySizeLiesInOnePieceWithinTheRing) {
   std::mt19937 random(3);
   std::uint8_t value = 0;
   for (int round = 0; round < 2000; ++round) {
-    const auto bytes = static_cast<std::uint32_t>(random() % (kMaxPiece + 1));
+    const auto bytes = static_cast<std::uint16_t>(random() % (kMaxPiece + 1));
     Slot slot{.kind = SlotKind::kWriteData, .bytes = bytes};
     if (slot.fits_inside()) continue;
     ASSERT_TRUE(channel.in.has_room(bytes));
@@ -108,10 +108,10 @@ TEST(ShmChannel, TwoThreadsSeeEverythingOnceAndInOrder) {
   constexpr std::uint32_t kCount = 20'000;
   std::thread producer([&] {
     for (std::uint32_t i = 0; i < kCount; ++i) {
-      const std::uint32_t bytes = i % 7 == 0 ? 1000 : 0;
+      const std::uint16_t bytes = i % 7 == 0 ? 1000 : 0;
       while (!channel.in.has_room(bytes)) std::this_thread::yield();
       if (bytes != 0) std::memset(channel.in.place(bytes), static_cast<int>(i & 0xff), bytes);
-      channel.in.push({.kind = SlotKind::kWriteData, .word = i, .bytes = bytes});
+      channel.in.push({.kind = SlotKind::kWriteData, .bytes = bytes, .word = i});
     }
   });
   std::uint32_t wrong = 0;

@@ -75,9 +75,30 @@ TEST_F(ShmRequester, CompletionsComeOnceAndInOrder) {
   EXPECT_TRUE(requester_.idle());
 }
 
+TEST_F(ShmRequester, ARequestOfThePeersSaysWhatHasEnded) {
+  for (std::uint64_t id = 0; id < 3; ++id) ASSERT_EQ(post(OpKind::kMessage, id, 8), 1u);
+  requester_.hear(2);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions.size(), 2u);
+  requester_.hear(1);  // it was said before the others had ended
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions.size(), 2u);
+  requester_.hear(4);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "the end of requests that were not sent");
+  EXPECT_EQ(told.completions.size(), 2u);
+}
+
+TEST_F(ShmRequester, AndOursSayWhatHasEndedOfThePeers) {
+  for (const OpKind kind : {OpKind::kMessage, OpKind::kWrite, OpKind::kRead}) {
+    requester_.tell(0x1'0000'0007 + static_cast<std::uint64_t>(kind));
+    ASSERT_EQ(post(kind, 1, 8), 1u);
+    EXPECT_EQ(next_asked().ended, 7 + static_cast<std::uint32_t>(kind));
+  }
+}
+
 TEST_F(ShmRequester, WhatEndsWellInARowIsToldTogether) {
   for (const std::uint64_t id : {1u, 2u, 3u, 4u, 5u, 6u, 9u}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
-  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = 2});
+  answer({.kind = SlotKind::kRefused, .word = 2, .key = static_cast<std::uint64_t>(Code::kProtectionError)});
   end(7);
   EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
   EXPECT_EQ(told.rows, (std::vector<std::uint64_t>{2, 3, 1})) << "but for one that failed, and another's number";
@@ -274,8 +295,8 @@ TEST_F(ShmRequester, AWriteThatIsTurnedAwayIsNoRefusal) {
   };
   post_notifying(1);
   post_notifying(2);
-  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = 0});
-  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kAborted), .word = 1});
+  answer({.kind = SlotKind::kRefused, .word = 0, .key = static_cast<std::uint64_t>(Code::kProtectionError)});
+  answer({.kind = SlotKind::kRefused, .word = 1, .key = static_cast<std::uint64_t>(Code::kAborted)});
   end(2);
   EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
   EXPECT_EQ(told.completions,
@@ -284,7 +305,7 @@ TEST_F(ShmRequester, AWriteThatIsTurnedAwayIsNoRefusal) {
   (void)next_asked();
   (void)next_asked();
   EXPECT_EQ(next_asked().word, 1u) << "of one refusal it knows";
-  answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kAborted), .word = 2});
+  answer({.kind = SlotKind::kRefused, .word = 2, .key = static_cast<std::uint64_t>(Code::kAborted)});
   end(3);
   EXPECT_NE(requester_.advance(told, kTurn).reason, "") << "there was nothing that it did not know of";
 }
@@ -297,7 +318,7 @@ TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
     std::uint64_t ended;
   };
   const auto refused = [](std::uint32_t word, Code code) {
-    return Slot{.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(code), .word = word};
+    return Slot{.kind = SlotKind::kRefused, .word = word, .key = static_cast<std::uint64_t>(code)};
   };
   const std::vector<Case> all = {
       {OpKind::kMessage, {none}, 0},
@@ -311,11 +332,11 @@ TEST_F(ShmRequester, WhatIsNoAnswerEndsIt) {
       {OpKind::kWrite, {refused(0, Code::kProtectionError), refused(0, Code::kProtectionError)}, 1},
       {OpKind::kRead, {refused(0, Code::kDataLoss)}, 1},
       {OpKind::kRead, {}, 1},  // without its data
-      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 8, .address = 8}}, 0},
-      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 1001}}, 0},
-      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 0, .bytes = ~std::uint32_t{0}}}, 0},
-      {OpKind::kRead, {{.kind = SlotKind::kReadData, .word = 7, .bytes = 8}}, 0},
-      {OpKind::kWrite, {{.kind = SlotKind::kReadData, .word = 0, .bytes = 8}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .bytes = 8, .word = 0, .address = 8}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .bytes = 1001, .word = 0}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .bytes = 0xffff, .word = 0}}, 0},
+      {OpKind::kRead, {{.kind = SlotKind::kReadData, .bytes = 8, .word = 7}}, 0},
+      {OpKind::kWrite, {{.kind = SlotKind::kReadData, .bytes = 8, .word = 0}}, 0},
       {OpKind::kWrite, {{.kind = SlotKind::kReadFrom, .word = 0}}, 0},
       {OpKind::kRead, {{.kind = SlotKind::kReadFrom, .word = 0}, {.kind = SlotKind::kReadFrom, .word = 0}}, 0},
   };
@@ -364,7 +385,7 @@ TEST_F(ShmRequester, MoreReadsToCopyThanTheDepthEndIt) {
   say_where(kDepth - 1);
   for (std::uint32_t number = 0; number + 1 < kDepth; ++number) {
     say_where(number);
-    answer({.kind = SlotKind::kRefused, .code = static_cast<std::uint8_t>(Code::kProtectionError), .word = number});
+    answer({.kind = SlotKind::kRefused, .word = number, .key = static_cast<std::uint64_t>(Code::kProtectionError)});
     advance();
     ASSERT_EQ(reason, "") << number;
   }
@@ -412,9 +433,9 @@ TEST_F(ShmRequester, RandomAnswersDoNoHarm) {
     }
     for (int i = 0; i < 32; ++i) {
       attacker.replies.push({.kind = static_cast<SlotKind>(5 + random() % 4),
-                             .code = static_cast<std::uint8_t>(random() % 4 == 0 ? random() : 9),
+                             .bytes = static_cast<std::uint16_t>(random() % 3 == 0 ? random() : random() % 20'000),
                              .word = static_cast<std::uint32_t>(random() % 9),
-                             .bytes = static_cast<std::uint32_t>(random() % 3 == 0 ? random() : random() % 20'000),
+                             .key = random() % 4 == 0 ? random() : 9,
                              .address = random() % 2 == 0 ? 0 : random() % 40'000});
     }
     attacker.peers->sides[0].answered.ended = random() % 9;

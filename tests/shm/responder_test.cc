@@ -44,11 +44,11 @@ class ShmResponder : public testing::Test, public Half {
     answers.pop(slot);
     EXPECT_EQ(slot.kind, SlotKind::kRefused);
     EXPECT_EQ(slot.word, number);
-    EXPECT_EQ(static_cast<Code>(slot.code), code);
+    EXPECT_EQ(static_cast<Code>(slot.key), code);
   }
   std::uint64_t ended() const { return peers->sides[1].answered.ended; }
   Slot write_from(std::uint64_t bytes) const {
-    return {.kind = SlotKind::kWriteFrom, .count = 1, .bytes = 16, .key = granted_.key, .length = bytes};
+    return {.kind = SlotKind::kWriteFrom, .bytes = 16, .key = granted_.key, .length = bytes};
   }
 
   std::vector<std::byte> memory_of_ours_ = std::vector<std::byte>(kBytes + 2 * kGuard, std::byte{0x5a});
@@ -86,8 +86,7 @@ TEST_F(ShmResponder, WritesThatAreNamedAreCopiedFromWhereTheyLie) {
   const SourceSegment sources[] = {{reinterpret_cast<std::uint64_t>(first.data()), first.size()},
                                    {0, 0},
                                    {reinterpret_cast<std::uint64_t>(second.data()), second.size()}};
-  push({.kind = SlotKind::kWriteFrom, .count = 3, .bytes = sizeof sources, .key = granted_.key, .length = kBytes},
-       sources);
+  push({.kind = SlotKind::kWriteFrom, .bytes = sizeof sources, .key = granted_.key, .length = kBytes}, sources);
   EXPECT_EQ(carry_out(), "");
   EXPECT_EQ(ended(), 1u);
   EXPECT_EQ(target().front(), std::byte{1});
@@ -115,8 +114,8 @@ TEST_F(ShmResponder, WhatIsNotGrantedIsRefusedAndTouchesNothing) {
 
 TEST_F(ShmResponder, NoMessageArrivesBehindARefusedWrite) {
   push({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 3, .key = 1, .address = 0}, "bad");
-  push({.kind = SlotKind::kMessage, .word = 0, .bytes = 5}, "early");
-  push({.kind = SlotKind::kMessage, .word = 1, .bytes = 4}, "late");
+  push({.kind = SlotKind::kMessage, .bytes = 5, .word = 0}, "early");
+  push({.kind = SlotKind::kMessage, .bytes = 4, .word = 1}, "late");
   EXPECT_EQ(carry_out(), "");
   expect_refusal(0, Code::kProtectionError);
   expect_refusal(1, Code::kAborted);
@@ -133,7 +132,7 @@ Slot notifying(Slot slot, std::uint32_t knows, std::uint32_t value) {
 
 TEST_F(ShmResponder, AWriteThatIsPlacedNotifies) {
   const std::string text(40, 'x');
-  const auto piece = [&](std::uint32_t bytes, std::uint64_t at) {
+  const auto piece = [&](std::uint16_t bytes, std::uint64_t at) {
     return Slot{.kind = SlotKind::kWriteData, .flags = kLast, .bytes = bytes, .key = granted_.key, .address = at};
   };
   push(notifying(piece(kPayloadBesideValue, 0), 0, 1), text.data());
@@ -169,7 +168,7 @@ TEST_F(ShmResponder, NoNotificationArrivesBehindARefusedWrite) {
   push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 3, .key = 1}, 0, 1), "bad");
   push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 5, .key = granted_.key}, 0, 2), "early");
   push(notifying(write_from(kBytes), 0, 3), &from);
-  push({.kind = SlotKind::kMessage, .word = 0, .bytes = 5}, "early");
+  push({.kind = SlotKind::kMessage, .bytes = 5, .word = 0}, "early");
   push(notifying({.kind = SlotKind::kWriteData, .flags = kLast, .bytes = 4, .key = granted_.key}, 1, 4), "late");
   EXPECT_EQ(carry_out(), "");
   expect_refusal(0, Code::kProtectionError);
@@ -201,7 +200,7 @@ TEST_F(ShmResponder, ALostSourceIsARefusal) {
   push({.kind = SlotKind::kWriteData, .flags = kLast | kLost, .key = granted_.key});
   const SourceSegment nowhere{4096, 50'000};
   push(write_from(50'000), &nowhere);
-  push({.kind = SlotKind::kMessage, .word = 0, .bytes = 5}, "early");
+  push({.kind = SlotKind::kMessage, .bytes = 5, .word = 0}, "early");
   EXPECT_EQ(carry_out(), "");
   expect_refusal(0, Code::kDataLoss);
   expect_refusal(1, Code::kDataLoss);
@@ -323,19 +322,19 @@ TEST_F(ShmResponder, WhatIsNoRequestEndsIt) {
       {{.kind = SlotKind::kReadData}},
       {{.kind = SlotKind::kRefused}},
       {{.kind = SlotKind::kMessage, .bytes = kMaxPiece + 1}},
-      {{.kind = SlotKind::kMessage, .bytes = ~std::uint32_t{0}}},
+      {{.kind = SlotKind::kMessage, .bytes = 0xffff}},
       {{.kind = SlotKind::kMessage, .word = 1}},
-      {{.kind = SlotKind::kWriteData, .bytes = ~std::uint32_t{0}, .key = granted_.key}},
+      {{.kind = SlotKind::kWriteData, .bytes = 0xffff, .key = granted_.key}},
       {{.kind = SlotKind::kWriteData}, {.kind = SlotKind::kMessage}},
       {{.kind = SlotKind::kWriteData}, {.kind = SlotKind::kRead}},
-      {{.kind = SlotKind::kWriteFrom, .count = 17, .bytes = 17 * 16}},
-      {{.kind = SlotKind::kWriteFrom, .count = 255, .bytes = 255 * 16}},
-      {{.kind = SlotKind::kWriteFrom, .count = 2, .bytes = 16}},
-      {{.kind = SlotKind::kWriteFrom, .count = 0, .bytes = 0, .length = 5}},
-      {{.kind = SlotKind::kWriteFrom, .count = 0, .bytes = 0, .length = too_long}},
+      {{.kind = SlotKind::kWriteFrom, .bytes = 17 * 16}},
+      {{.kind = SlotKind::kWriteFrom, .bytes = 255 * 16}},
+      {{.kind = SlotKind::kWriteFrom, .bytes = 24}},
+      {{.kind = SlotKind::kWriteFrom, .bytes = 0, .length = 5}},
+      {{.kind = SlotKind::kWriteFrom, .bytes = 0, .length = too_long}},
       {{.kind = SlotKind::kRead, .key = granted_.key, .length = too_long}},
       {{.kind = SlotKind::kPulled, .word = 0}},
-      {{.kind = SlotKind::kPulled, .word = ~std::uint32_t{0}}},
+      {{.kind = SlotKind::kPulled, .word = 0xffff}},
       {{.kind = SlotKind::kRead, .key = granted_.key, .length = 8}, {.kind = SlotKind::kPulled, .word = 0}},
   };
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -369,7 +368,7 @@ TEST_F(ShmResponder, AWriteToCopyWhereNoneWasOfferedEndsIt) {
 
 TEST_F(ShmResponder, SegmentsThatAreLongerThanTheWriteEndIt) {
   const SourceSegment from[] = {{0, ~std::uint64_t{0}}, {0, 11}};
-  push({.kind = SlotKind::kWriteFrom, .count = 2, .bytes = 32, .key = granted_.key, .length = 10}, from);
+  push({.kind = SlotKind::kWriteFrom, .bytes = 32, .key = granted_.key, .length = 10}, from);
   EXPECT_NE(carry_out(), "");
   EXPECT_EQ(ended(), 0u);
 }
@@ -398,9 +397,8 @@ TEST_F(ShmResponder, RandomSlotsDoNoHarm) {
       Slot slot{.stamp = 0,
                 .kind = static_cast<SlotKind>(random() % 7),
                 .flags = static_cast<std::uint8_t>(random() % 4),
-                .count = static_cast<std::uint8_t>(some({0, 1, 2})),
+                .bytes = static_cast<std::uint16_t>(some({0, 16, 32, 1000, kMaxPiece})),
                 .word = static_cast<std::uint32_t>(some({0, 0, i})),
-                .bytes = static_cast<std::uint32_t>(some({0, 16, 32, 1000, kMaxPiece})),
                 .key = some({granted_.key, granted_.key}),
                 .address = some({0, kBytes - 16, kBytes}),
                 .length = some({0, 16, 1000, kBytes})};

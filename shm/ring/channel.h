@@ -16,7 +16,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/system/shared_order.h"
+#include "base/system/shared_lines.h"
 #include "shm/ring/slot.h"
 
 namespace fairlead::shm {
@@ -47,16 +47,6 @@ constexpr std::uint64_t place_of(std::uint64_t position, std::uint32_t bytes) no
 template <typename Memory>
 constexpr std::uint32_t stamp_of(std::uint64_t position) noexcept {
   return static_cast<std::uint32_t>(position / Memory::kSlots) + 1;
-}
-
-/// Who reads the line next is on another core: to where both have it near, instead of out of this core's own cache.
-/// For processors that cannot it is no operation.
-inline void hand_over(const void* line) noexcept {
-#if defined(__x86_64__)
-  asm volatile("cldemote %0" : : "m"(*static_cast<const char*>(line)));
-#else
-  (void)line;
-#endif
 }
 
 template <typename Memory>

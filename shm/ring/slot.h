@@ -33,7 +33,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/system/shared_order.h"
+#include "base/system/shared_lines.h"
 #include "fairlead/status.h"
 
 namespace fairlead::shm {

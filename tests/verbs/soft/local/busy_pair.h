@@ -19,7 +19,7 @@
 #include <string>
 #include <utility>
 
-#include "base/system/shared_order.h"
+#include "base/system/shared_lines.h"
 #include "tests/verbs/soft/seat.h"
 
 namespace fairlead::soft::test {

@@ -24,7 +24,6 @@ constexpr std::size_t kMostLooped = 256;
 constexpr std::size_t kMostControl = 256;         // of a question or an answer, with all options that there are
 constexpr std::uint32_t kSlotCharge = 4096 + 64;  // of a ring, each packet takes a slot: as much as the largest
 constexpr Nanos kPatience = 200 * kMillisecond;   // with a link that is down, before a word is said
-constexpr std::uint32_t kLeastAttached = 512;     // below, a copy costs less than further pieces of a frame
 constexpr Nanos kTendEvery = 1 * kMillisecond;
 // A device that cannot wake anybody is looked at all the time while frames come, then ever less often.
 constexpr Nanos kStayAwake = 100 * kMicrosecond;
@@ -229,39 +228,6 @@ std::size_t FramePort::take_in(std::size_t got, std::span<RxPacket> packets) noe
     }
   }
   return count;
-}
-
-// The whole frame in `room`; its size.
-std::uint32_t FramePort::build(TxBatch& batch, const TxPacket& packet, std::byte* room) noexcept {
-  const Route& route = *packet.route;
-  std::byte* const bth = put_roce_headers(*packet.route, packet.size, info_.mac, info_.mtu, room);
-  if (bth == nullptr || !gather(packet, batch.iovs(packet), bth)) return 0;
-  UdpFrame frame{route.source, route.destination, route.source_port, kRoceUdpPort, 0, packet.size};
-  frame.version = route.version;
-  const std::size_t covered = packet.size - kIcrcBytes;
-  store_icrc(bth + covered, icrc(frame, {bth, covered}));  // over the copy, which is in the cache, and cannot change
-  return static_cast<std::uint32_t>(bth + packet.size - room);
-}
-
-// Headers, padding and ICRC in the room, the payload where it lies: the first and last of the packet's pieces, and
-// those between. The size of what is in the room; 0 where the payload must be copied.
-std::uint32_t FramePort::build_attached(TxBatch& batch, const TxPacket& packet, std::span<std::byte* const> rooms,
-                                        std::size_t room) noexcept {
-  if (packet.size < kLeastAttached || packet.iovs < 3) return 0;
-  const std::span<const iovec> pieces(batch.iovs(packet), packet.iovs);
-  std::byte* const bth = put_roce_headers(*packet.route, packet.size, info_.mac, info_.mtu, rooms[room]);
-  if (bth == nullptr) return 0;
-  const auto icrc = icrc_of(packet, pieces.data(), 0);
-  if (!icrc) return 0;
-  const iovec& headers = pieces.front();
-  const iovec& trailer = pieces.back();
-  std::memcpy(bth, headers.iov_base, headers.iov_len);
-  std::byte* const behind = bth + headers.iov_len;
-  std::memcpy(behind, trailer.iov_base, trailer.iov_len - kIcrcBytes);
-  store_icrc(behind + trailer.iov_len - kIcrcBytes, *icrc);
-  const auto head = static_cast<std::uint32_t>(behind - rooms[room]);
-  if (!device_->attach(room, head, pieces.subspan(1, pieces.size() - 2))) return 0;
-  return head + static_cast<std::uint32_t>(trailer.iov_len);
 }
 
 // The urgent ones first, where they have a way of their own.

@@ -17,7 +17,7 @@
 #include <span>
 #include <utility>
 
-#include "base/system/shared_order.h"
+#include "base/system/shared_lines.h"
 #include "verbs/soft/port/packet_port.h"
 #include "verbs/soft/wire/headers.h"
 

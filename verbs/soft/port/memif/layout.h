@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/system/shared_lines.h"
+
 namespace fairlead::soft::memif {
 
 inline constexpr std::uint16_t kVersion = 0x0200;
@@ -68,6 +70,7 @@ class RingView {
         std::memory_order_relaxed);
   }
   void prefetch(std::size_t slot) const noexcept { __builtin_prefetch(descriptor(slot)); }
+  void fetch_to_write(std::size_t slot) const noexcept { fairlead::fetch_to_write(descriptor(slot)); }
 
  private:
   template <typename Word>

@@ -19,7 +19,7 @@ constexpr std::size_t kLine = 64;
 RingEnd::RingEnd(const RingPlace& place) : place_(place), slots_(static_cast<std::uint16_t>(1U << place.log2_slots)) {}
 
 Sender::Sender(const RingPlace& place) : RingEnd(place) {
-  if (!owns_buffers()) regions_.resize(slots_);
+  if (!owns_buffers()) given_.resize(slots_);
   for (std::size_t i = 0; owns_buffers() && i < slots_; ++i) place_.view.write(i, own_descriptor(i));
 }
 
@@ -43,9 +43,9 @@ std::byte* Sender::buffer(std::size_t ahead, std::uint32_t& bytes) noexcept {
     return own_buffer(at);
   }
   const Descriptor given = place_.view.read(at);
-  regions_[at] = given.region;
   bytes = given.length;
   std::byte* const found = place_.regions->find(given.region, given.offset, given.length);
+  given_[at] = {given.region, found};
   if (found == nullptr) fault_ = kWrongDescriptor;
   if (given.length == 0) fault_ = kNoRoom;
   return given.length == 0 ? nullptr : found;
@@ -53,7 +53,7 @@ std::byte* Sender::buffer(std::size_t ahead, std::uint32_t& bytes) noexcept {
 
 void Sender::fill(std::size_t ahead, std::uint32_t bytes, bool goes_on) noexcept {
   const std::size_t at = slot(static_cast<std::uint16_t>(sent_ + ahead));
-  const std::uint16_t region = owns_buffers() ? std::uint16_t{0} : regions_[at];
+  const std::uint16_t region = owns_buffers() ? std::uint16_t{0} : given_[at].region;
   place_.view.write_length(at, {goes_on ? Descriptor::kNext : std::uint16_t{0}, region, bytes, 0, 0});
 }
 
@@ -64,7 +64,20 @@ bool Sender::publish(std::size_t count) noexcept {
   index.store(sent_, std::memory_order_release);
   std::atomic_signal_fence(
       std::memory_order_seq_cst);  // the compiler must not look first; the processor may, see README
-  return (place_.view.flags().load(std::memory_order_relaxed) & RingView::kMaskInterrupt) == 0;
+  const bool wakes = (place_.view.flags().load(std::memory_order_relaxed) & RingView::kMaskInterrupt) == 0;
+  fetch_next();
+  return wakes;
+}
+
+/// The peer has read, or written, what the next frame is to be written to: while it works on this one, those lines
+/// come.
+void Sender::fetch_next() const noexcept {
+  const std::size_t at = slot(sent_);
+  if (at % (kLine / Descriptor::kBytes) == 0) place_.view.fetch_to_write(at);
+  const std::byte* const next = owns_buffers() ? own_buffer(at) : given_[at].buffer;
+  if (next == nullptr) return;
+  fetch_to_write(next);
+  fetch_to_write(next + kLine);
 }
 
 std::size_t Sender::copy(std::size_t ahead, std::span<const std::byte> frame) noexcept {

@@ -74,9 +74,16 @@ class Sender : public RingEnd {
   [[nodiscard]] std::size_t copy(std::size_t ahead, std::span<const std::byte> frame) noexcept;
 
  private:
+  /// What the slave gave for a slot, as it was read last.
+  struct Given {
+    std::uint16_t region = 0;
+    std::byte* buffer = nullptr;
+  };
+  void fetch_next() const noexcept;
+
   std::uint16_t sent_ = 0;
-  std::uint16_t free_ = 0;              // at least
-  std::vector<std::uint16_t> regions_;  // of the master: by slots, as read last
+  std::uint16_t free_ = 0;    // at least
+  std::vector<Given> given_;  // of the master: by slots
 };
 
 class Receiver : public RingEnd {

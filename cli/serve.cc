@@ -33,11 +33,23 @@ struct Options {
   bool shared = false;
 };
 
+/// Says so of quotas that nobody can have: nobody has the key.
+void look_at(const Quotas& quotas, const Engine& engine, const Options& options) {
+  for (const std::string& name : quotas.principals()) {
+    if (engine.knows(name)) continue;
+    log(LogLevel::kWarning,
+        fmt::format("the quota of '{0}' ({1}): the keys file ({2}) has no line for that name, so nobody can be it; add "
+                    "one (`fairlead key {0}`), or take the quota out",
+                    name, options.quotas, options.config.keys_file));
+  }
+}
+
 /// Keys and quotas, from their files: all of it, or nothing changes.
 Status reload(Engine& engine, ModelStore& store, const Options& options) {
   Result<Quotas> quotas = options.quotas.empty() ? Quotas() : load_quotas(options.quotas);
   if (!quotas) return quotas.error();
   const Status done = engine.reload_keys();
+  if (done.ok()) look_at(*quotas, engine, options);
   if (done.ok()) store.set_quotas(*std::move(quotas));
   return done;
 }
@@ -88,6 +100,7 @@ Status serve(Engine& engine, const Options& options, Front& front, int signal_fd
   if (!options.quotas.empty()) {
     Result<Quotas> quotas = load_quotas(options.quotas);
     if (!quotas) return quotas.error();
+    look_at(*quotas, engine, options);
     store.set_quotas(*std::move(quotas));
   }
   std::unique_ptr<ModelDisk> disk;

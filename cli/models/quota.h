@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace fairlead::cli {
 
@@ -25,6 +26,14 @@ class Quotas {
   /// By principal; "*" is for whoever has no line.
   explicit Quotas(std::map<std::string, Quota, std::less<>> of) : of_(std::move(of)) {}
 
+  /// Those who have a line of their own.
+  [[nodiscard]] std::vector<std::string> principals() const {
+    std::vector<std::string> all;
+    for (const auto& [name, quota] : of_) {
+      if (name != "*") all.push_back(name);
+    }
+    return all;
+  }
   /// Who has no name has no quota: there is nobody whose it would be.
   [[nodiscard]] Quota of(std::string_view principal) const {
     if (principal.empty()) return {};

@@ -48,12 +48,14 @@ Turnstiles turnstiles_of(const ServiceConfig& config, std::size_t devices) {
 
 }  // namespace
 
-ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time, Windows* windows)
+ServedPeers::ServedPeers(ServiceConfig config, std::size_t max_message_bytes, TimeSource time, Windows* windows,
+                         Knows knows)
     : config_(std::move(config)),
       devices_(devices_of(config_)),
       terms_(terms_of(config_, max_message_bytes)),
       time_(time),
       windows_(windows),
+      knows_(std::move(knows)),
       turnstiles_(turnstiles_of(config_, devices_.size())),
       tenants_(config_.tenants, &turnstiles_, devices_.size(), !config_.program.empty(), time),
       lost_(config_.keep_away, config_.most_away) {}

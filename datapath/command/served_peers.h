@@ -7,9 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,8 +27,10 @@ class ServedPeers {
   using Left = ServedPeer::Left;
 
   /// `max_message_bytes`: of the engine. `time`, `windows`: see ServedPeer.
+  /// Whether the principal has a key yet.
+  using Knows = std::function<bool(const std::string& principal)>;
   ServedPeers(fairlead::command::ServiceConfig config, std::size_t max_message_bytes,
-              TimeSource time = &std::chrono::steady_clock::now, Windows* windows = nullptr);
+              TimeSource time = &std::chrono::steady_clock::now, Windows* windows = nullptr, Knows knows = nullptr);
   ~ServedPeers() { stop(); }
   ServedPeers(const ServedPeers&) = delete;
   ServedPeers& operator=(const ServedPeers&) = delete;
@@ -82,6 +86,7 @@ class ServedPeers {
   const ServerSession::Terms terms_;
   const TimeSource time_;
   Windows* const windows_;
+  const Knows knows_;
   const std::shared_ptr<ModuleCache> modules_ = std::make_shared<ModuleCache>(config_.module_cache_bytes);
   ServiceCounters counters_;
   Turnstiles turnstiles_;  // of the devices, if they are shared

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/system/no_thread.h"
 #include "base/system/yielding_look.h"
@@ -16,6 +17,7 @@
 #include "datapath/command/served_peers.h"
 #include "fairlead/command_service.h"
 #include "fairlead/engine.h"
+#include "fairlead/log.h"
 
 namespace fairlead::datapath::command {
 
@@ -58,7 +60,8 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
         where_(config.where),
         windows_(engine_, config.window_bytes),
         peers_(config, engine_.config().max_message_bytes, &std::chrono::steady_clock::now,
-               config.window_bytes != 0 ? &windows_ : nullptr) {}
+               config.window_bytes != 0 ? &windows_ : nullptr,
+               [this](const std::string& principal) { return engine_.knows(principal); }) {}
   ~ServiceImpl() override { stop(); }
 
   Status start();
@@ -66,6 +69,8 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
   [[nodiscard]] std::string listen_address() const { return engine_.listen_address(); }
   [[nodiscard]] Engine& engine() noexcept { return engine_; }
   [[nodiscard]] ServedPeers& peers() noexcept { return peers_; }
+  /// Says so of those who can never come: nobody has their key.
+  void look_at(const std::vector<fairlead::command::Tenant>& tenants) const;
 
  private:
   void thread_main();
@@ -79,6 +84,15 @@ class ServiceImpl final : public fairlead::command::ServiceBody {
 };
 
 }  // namespace
+
+void ServiceImpl::look_at(const std::vector<fairlead::command::Tenant>& tenants) const {
+  for (const fairlead::command::Tenant& each : tenants) {
+    if (each.name == "*" || engine_.knows(each.name)) continue;
+    log(LogLevel::kWarning, fmt::format("tenant '{0}' has no line in the keys file ({1}), so nobody can be it; add one "
+                                        "(`fairlead key {0}`), or take the tenant out",
+                                        each.name, engine_.config().keys_file));
+  }
+}
 
 Status ServiceImpl::start() {
   try {
@@ -213,6 +227,7 @@ Result<Service> Service::start(Engine engine, ServiceConfig config) {
   }
   auto impl = std::make_unique<ServiceImpl>(std::move(engine), config);
   if (Status started = impl->start(); !started.ok()) return started;
+  impl->look_at(config.tenants);
   return Service(std::move(impl));
 }
 
@@ -235,7 +250,9 @@ std::vector<std::string> Service::devices() const {
 }
 Status Service::set_tenants(std::vector<Tenant> tenants) {
   if (body_ == nullptr) return {Code::kInvalidArgument, "this service was moved away"};
-  return of(body_)->peers().set_tenants(std::move(tenants));
+  Status set = of(body_)->peers().set_tenants(tenants);
+  if (set.ok()) of(body_)->look_at(tenants);
+  return set;
 }
 void Service::drain() noexcept {
   if (body_ != nullptr) of(body_)->peers().drain();

@@ -192,6 +192,11 @@ Status Engine::reload_keys() {
   return impl->reload_keys();
 }
 
+bool Engine::knows(std::string_view principal) const {
+  EngineImpl* impl = behind(object_);
+  return is_usable(impl) && impl->knows(principal);
+}
+
 Result<Peer> Engine::connect(std::string_view host_port) { return connect_with(behind(object_), host_port); }
 
 std::function<Result<Peer>(std::string_view)> Engine::connector() const {

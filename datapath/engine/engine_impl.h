@@ -64,6 +64,7 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
 
   // engine_principals.cc
   Status reload_keys();
+  [[nodiscard]] bool knows(std::string_view principal);
 
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;

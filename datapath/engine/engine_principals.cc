@@ -61,4 +61,9 @@ Status EngineImpl::reload_keys() {
   return {};
 }
 
+bool EngineImpl::knows(std::string_view principal) {
+  const std::lock_guard lock(principals_mutex_);
+  return known_.key_of(principal) != nullptr;
+}
+
 }  // namespace fairlead::datapath

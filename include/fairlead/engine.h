@@ -185,6 +185,8 @@ class FAIRLEAD_EXPORT Engine {
   /// from inside a callback. Errors: kInvalidArgument (there is no keys file, or it is malformed), kNotFound (it, or
   /// the line of our own principal), kPermissionDenied.
   Status reload_keys();
+  /// Whether keys_file, as it was read last, has a line for that name. Never blocks for long.
+  [[nodiscard]] bool knows(std::string_view principal) const;
 
   /// Begins to connect and returns at once, to "HOST:PORT", or to a peer with several places ("a:7471,b:7471", up to
   /// 8): the first that answers is taken, and where the session is cut the peer is looked for at all of them;

@@ -53,6 +53,8 @@ void ServedPeers::end_lost() {
   if (lost_.size() == 0) return;
   auto gone = lost_.expire(time_(), [this](const ServedPeer& session) -> std::optional<std::string> {
     if (draining_.load()) return std::string(kEnding);
+    const std::string& who = session.principal();
+    if (knows_ && !who.empty() && !knows_(who)) return fmt::format("'{}' has no key any more", who);
     const Status fine = tenants_.check(session.principal());
     return fine.ok() ? std::nullopt : std::optional(fine.message());
   });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <fstream>
 #include <random>
 
 #include "datapath/command/resume/points.h"
@@ -220,6 +221,26 @@ TEST_P(CommandGone, WhenItsTenantIs) {
   begin();
   ASSERT_TRUE(service->set_tenants({{.name = "somebody"}}).ok());
   expect_gone("none of the service's tenants");
+}
+TEST_P(CommandGone, WhenItsKeyIs) {
+  change_server = [this](EngineConfig& engine) {
+    engine.max_cut_sessions = 0;
+    engine.keys_file = keys_.path();
+  };
+  start({}, device_bytes, false);
+  relay.emplace(service->listen_address());
+  Result<Session> trainer =
+      Session::connect(engine_of("trainer"), relay->address(), patient({.resume_within = kSought}));
+  ASSERT_TRUE(trainer) << trainer.error().to_string();
+  Channel channel = open(*trainer);
+  must(channel.allocate({1}, 64));
+  expect_fine(channel);
+  relay->lead_to("127.0.0.1:1");  // where nobody is
+  relay->hang_up();
+  ASSERT_TRUE(comes_true([&] { return service->stats().away == 1; }));
+  std::ofstream(keys_.path()) << test::keys_line("store", '2');
+  ASSERT_TRUE(service->engine().reload_keys().ok());
+  EXPECT_TRUE(comes_true([&] { return service->stats().sessions == 0; })) << "all of it is freed";
 }
 TEST_P(CommandGone, WhereNoneIsKept) {
   serve_behind_relay({.most_away = 0});

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+
+#include "fairlead/log.h"
 
 namespace fairlead {
 namespace {
@@ -162,6 +165,19 @@ TEST_P(CommandTenants, DrainingTakesNobodyNew) {
   EXPECT_EQ(late.error().code(), Code::kUnavailable);
   EXPECT_THAT(late.error().message(), HasSubstr("takes no new sessions"));
   expect_works(*trainer);
+}
+
+TEST_P(CommandTenants, ATenantThatNobodyCanBeIsNamed) {
+  static std::atomic<int> warnings{0};
+  warnings = 0;
+  set_log_sink([](LogLevel, std::string_view line) {
+    warnings += line.find("tenant 'nobody' has no line in the keys file") != line.npos ? 1 : 0;
+  });
+  serve({{.name = "trainer"}, {.name = "nobody"}, {.name = "*"}});
+  EXPECT_EQ(warnings, 1);
+  ASSERT_TRUE(service->set_tenants({{.name = "nobody"}, {.name = "store"}}).ok());
+  EXPECT_EQ(warnings, 2);
+  set_log_sink(nullptr);
 }
 
 TEST_P(CommandTenants, TermsMayChange) {

@@ -254,10 +254,12 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
 }
 
 /// Where an answer is due, it says what has ended: the line in which the peer writes that goes to and fro else, while
-/// each waits for it. Not for long.
+/// each waits for it. Not for long, and not where nobody hears of the request, who could answer it.
 bool Requester::is_to_look() noexcept {
   constexpr std::uint32_t kFew = 2, kPatience = 16;
-  if (!is_answered_ || told_ > first_ || next_ - first_ > kFew || at(first_).kind == OpKind::kRead) return true;
+  const Work& oldest = at(first_);
+  const bool is_heard_of = oldest.kind == OpKind::kMessage || oldest.notifies;
+  if (!is_answered_ || !is_heard_of || told_ > first_ || next_ - first_ > kFew) return true;
   return ++passed_ % kPatience == 0;
 }
 

@@ -29,8 +29,9 @@ class Waits:
         self._lock = threading.RLock()
         _all.add(self)
         self._loops = {}  # loop: its own duplicate of the descriptor
+        # Peers that are held do not hold the engine: it ends with the last handle that the program has.
         self._accepted = collections.deque()
-        self._events = {}  # peer: its events, in order; who was served longest ago comes first
+        self._events = {}  # peer: itself, and its events, in order; who was served longest ago comes first
         self._held = 0
         self._ended = False
         self._waiters = {}  # a number of a transfer, a peer, or _ANY_EVENT or _ANY_PEER: futures
@@ -94,7 +95,7 @@ class Waits:
                 if self._ended:
                     gone.append(pair)
                     break
-                self._events.setdefault(pair[0], collections.deque()).append(pair[1])
+                self._events.setdefault(pair[0], (pair[0], collections.deque()))[1].append(pair[1])
                 self._held += 1
                 self._wake(pair[0])
                 self._wake(_ANY_EVENT)
@@ -185,19 +186,19 @@ class Waits:
         return None if event is None else (peer, event)
 
     async def peer(self):
-        return await self._until(_ANY_PEER, lambda: self._accepted.popleft() if self._accepted else None)
+        return await self._until(_ANY_PEER, lambda: self._accepted.popleft().peer() if self._accepted else None)
 
     def _pop(self, peer):
         if peer is None:
             peer = next(iter(self._events), None)
-        events = self._events.pop(peer, None)
+        held, events = self._events.pop(peer, (None, None))
         if events is None:
             return None
         event = events.popleft()
         self._held -= 1
         if events:
-            self._events[peer] = events  # behind the others
-        return peer, event
+            self._events[held] = held, events  # behind the others
+        return held.peer(), event
 
     def held_event(self, peer=None):
         """A pair of a peer and its event that a loop has taken, or None."""
@@ -207,7 +208,7 @@ class Waits:
     def held_peer(self):
         """A peer that a loop has accepted, or None."""
         with self._lock:
-            return self._accepted.popleft() if self._accepted else None
+            return self._accepted.popleft().peer() if self._accepted else None
 
 
 _ANY_EVENT, _ANY_PEER = object(), object()

@@ -280,16 +280,16 @@ void bind_engines(py::module_& module) {
              return ids;
            })
       .def("accept",
-           [](const Queues& queues) -> std::optional<PyPeer> {
+           [](const Queues& queues) -> std::optional<HeldPeer> {
              const EngineRef state = queues.lock();
              auto peer = state->engine.accept();
-             return peer ? std::optional(PyPeer{*std::move(peer), state}) : std::nullopt;
+             return peer ? std::optional(HeldPeer{*std::move(peer), state}) : std::nullopt;
            })
       .def("next_event", [](const Queues& queues) -> py::object {
         const EngineRef state = queues.lock();
         auto [peer, event] = state->engine.next_event();
         if (event.kind == Event::Kind::kNone) return py::none();
-        return py::make_tuple(PyPeer{std::move(peer), state}, std::move(event));
+        return py::make_tuple(HeldPeer{std::move(peer), state}, std::move(event));
       });
 
   py::class_<EngineState, EngineRef>(module, "Engine", py::dynamic_attr(),

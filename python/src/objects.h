@@ -67,6 +67,12 @@ struct PyPeer {
   EngineRef engine;
 };
 
+/// A peer that waits to be asked for: it does not hold the engine, which nobody else might hold any more.
+struct HeldPeer {
+  Peer peer;
+  std::weak_ptr<EngineState> engine;
+};
+
 struct PyTransfer {
   Transfer transfer;
   EngineRef engine;

@@ -134,7 +134,19 @@ void bind_peers(py::module_& module) {
       });
 
   py::class_<PyPeer> peer(module, "Peer", "A session with another engine.");
+  py::class_<HeldPeer>(module, "HeldPeer", "A peer that fairlead._waits holds: equal to the Peer, without the engine.")
+      .def("__eq__", [](const HeldPeer& one, const HeldPeer& other) { return one.peer == other.peer; })
+      .def("__eq__", [](const HeldPeer& one, const PyPeer& other) { return one.peer == other.peer; })
+      .def("__eq__", [](const HeldPeer&, const py::object&) { return false; })
+      .def("__hash__", [](const HeldPeer& self) { return self.peer.hash(); })
+      .def_property_readonly("state", [](const HeldPeer& self) { return to_string(self.peer.state()); })
+      .def("peer", [](const HeldPeer& self) {
+        EngineRef engine = self.engine.lock();
+        if (engine == nullptr) raise({Code::kUnavailable, "the engine has gone"});
+        return PyPeer{self.peer, std::move(engine)};
+      });
   peer.def("__eq__", [](const PyPeer& one, const PyPeer& other) { return one.peer == other.peer; })
+      .def("__eq__", [](const PyPeer& one, const HeldPeer& other) { return one.peer == other.peer; })
       .def("__eq__", [](const PyPeer&, const py::object&) { return false; })
       .def("__hash__", [](const PyPeer& self) { return self.peer.hash(); })
       .def_property_readonly("_waits", [](const PyPeer& self) { return self.engine->waits; })

@@ -241,6 +241,27 @@ def test_an_engine_goes_though_a_loop_knows_it():
     run(main())
 
 
+def test_an_engine_goes_with_what_nobody_took():
+    async def main():
+        there = fairlead.Engine(listen="127.0.0.1:0", transport="tcp")
+        here = fairlead.Engine(transport="tcp")
+        address = there.listen_address
+        peers = [here.connect(address) for _ in range(2)]
+        first = await there.accepted()  # the loop knows the engine from here on
+        await asyncio.gather(*(peer.ready() for peer in peers))
+        for peer in peers:
+            await peer.send(b"nobody takes it")
+        while there._waits._held < 3 or not there._waits._accepted:  # connected twice, and a message at least
+            await asyncio.sleep(0.001)
+        del first, there
+        gc.collect()
+        with pytest.raises(fairlead.Unavailable):
+            await here.connect(address).ready()
+        here.shutdown()
+
+    run(main())
+
+
 def test_lookups_are_awaited(pair):
     published(pair, 8)
 

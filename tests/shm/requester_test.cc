@@ -88,6 +88,22 @@ TEST_F(ShmRequester, ARequestOfThePeersSaysWhatHasEnded) {
   EXPECT_EQ(told.completions.size(), 2u);
 }
 
+TEST_F(ShmRequester, WhatNobodyHearsOfIsLookedForAtOnce) {
+  ASSERT_EQ(post(OpKind::kMessage, 0, 8), 1u);
+  requester_.hear(1);  // so it is answered
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  for (const OpKind kind : {OpKind::kWrite, OpKind::kRead}) {
+    const std::size_t before = told.completions.size();
+    ASSERT_EQ(post(kind, before, kind == OpKind::kRead ? 0 : 8), 1u);
+    end(before + 1);
+    EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+    EXPECT_EQ(told.completions.size(), before + 1);
+    ASSERT_EQ(post(OpKind::kMessage, before + 1, 8), 1u);
+    requester_.hear(static_cast<std::uint32_t>(before + 2));
+    EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  }
+}
+
 TEST_F(ShmRequester, AndOursSayWhatHasEndedOfThePeers) {
   for (const OpKind kind : {OpKind::kMessage, OpKind::kWrite, OpKind::kRead}) {
     requester_.tell(0x1'0000'0007 + static_cast<std::uint64_t>(kind));

@@ -193,8 +193,8 @@ Status Engine::reload_keys() {
 }
 
 bool Engine::knows(std::string_view principal) const {
-  EngineImpl* impl = behind(object_);
-  return is_usable(impl) && impl->knows(principal);
+  const EngineImpl* impl = behind(object_);
+  return is_usable(impl) && impl->commons().principals.knows(principal);
 }
 
 Result<Peer> Engine::connect(std::string_view host_port) { return connect_with(behind(object_), host_port); }

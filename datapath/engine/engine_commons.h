@@ -9,6 +9,7 @@
 
 #include "datapath/engine/open_devices.h"
 #include "datapath/engine/session_register.h"
+#include "datapath/identity/known_principals.h"
 #include "datapath/lane/waiters.h"
 #include "datapath/placement/placement.h"
 #include "datapath/region/regions.h"
@@ -25,7 +26,8 @@ struct EngineCommons {
   SessionRegister sessions{config};
   OpenDevices devices{*regions};
   Placement placement;
-  Waiters waiters;  // for what comes in any of several lanes
+  KnownPrincipals principals;  // lanes have copies
+  Waiters waiters;             // for what comes in any of several lanes
   std::atomic<bool> stopped{false};
 };
 

@@ -78,7 +78,7 @@ Status EngineImpl::open(Principals known) {
     commons_.devices.add_lane(lane.ways());
     sinks_.add(lane.queues());
   }
-  known_ = std::move(known);
+  commons_.principals.replace(std::move(known));
   if (Status opened = commons_.devices.open_all(config()); !opened.ok()) return opened;
   if (Status placed = commons_.placement.plan(config(), used_transports(config(), commons_.devices.offers()));
       !placed.ok()) {

@@ -64,7 +64,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
 
   // engine_principals.cc
   Status reload_keys();
-  [[nodiscard]] bool knows(std::string_view principal);
 
   Result<std::shared_ptr<SessionImpl>> connect(std::string_view host_port);
   [[nodiscard]] std::vector<DeviceInfo> devices(std::string_view peer) const;
@@ -100,8 +99,6 @@ class EngineImpl final : public std::enable_shared_from_this<EngineImpl> {
   void sleep_for_all(Clock::time_point deadline);
 
   EngineCommons commons_;
-  std::mutex principals_mutex_;  // guards the next
-  Principals known_;             // lanes have copies
   std::shared_ptr<memreg::Pool> pool_;
   EngineCache cache_;
   std::mutex shutting_down_, reloading_keys_;

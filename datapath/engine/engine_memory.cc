@@ -124,11 +124,7 @@ Status EngineImpl::check_given(std::string_view name, const Memory& memory, cons
     return {Code::kInvalidArgument,
             fmt::format("cannot {}: the memory is registered with another engine; register it with this one", name)};
   }
-  const auto known_audience = [&] {
-    const std::lock_guard lock(principals_mutex_);
-    return known_.check_audience(audience);
-  };
-  if (const Status known = known_audience(); !known.ok()) {
+  if (const Status known = commons_.principals.check_audience(audience); !known.ok()) {
     return {known.code(), fmt::format("cannot {}: {}", name, known.message())};
   }
   return {};

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,11 +38,7 @@ Result<Memory> EngineImpl::allocate(std::size_t bytes, const AllocateOptions& op
   if (Status fits = memreg::check_fits(bytes); !fits.ok()) return fits;
   memreg::Pool::Request request{.alignment = options.alignment, .node = options.node, .shared = options.shared};
   if (options.audience) {
-    const auto known_audience = [&] {
-      const std::lock_guard lock(principals_mutex_);
-      return known_.check_audience(*options.audience);
-    };
-    if (const Status known = known_audience(); !known.ok()) {
+    if (const Status known = commons_.principals.check_audience(*options.audience); !known.ok()) {
       return Status(known.code(), fmt::format("cannot allocate {} bytes: {}", bytes, known.message()));
     }
     request.audience = pool_->audience(*options.audience);

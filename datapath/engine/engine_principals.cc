@@ -47,11 +47,7 @@ Status EngineImpl::reload_keys() {
   const std::lock_guard one_at_a_time(reloading_keys_);
   Result<Principals> known = known_by(config());
   if (!known) return known.error();
-  Principals before;
-  {
-    const std::lock_guard lock(principals_mutex_);
-    before = std::exchange(known_, *known);
-  }
+  const Principals before = commons_.principals.replace(*known);
   for (const auto& lane : lanes_) {
     lane->lane().call([&] {
       lane->use_keys(*known);
@@ -59,11 +55,6 @@ Status EngineImpl::reload_keys() {
     });
   }
   return {};
-}
-
-bool EngineImpl::knows(std::string_view principal) {
-  const std::lock_guard lock(principals_mutex_);
-  return known_.key_of(principal) != nullptr;
 }
 
 }  // namespace fairlead::datapath

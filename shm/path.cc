@@ -232,10 +232,8 @@ bool ShmPath::advance_ready() noexcept {
   const Advance in = responder_.advance(*this, most);
   if (state_ != State::kReady) return true;
   if (in.heard) requester_.hear(in.ended);
-  // What came goes on at once: what it ended of ours waits for the next poll, though not for another.
-  put_off_ = in.messages && polled_ && !put_off_;
   requester_.tell(responder_.ended());
-  const Advance back = put_off_ ? Advance{} : requester_.advance(*this, most);
+  const Advance back = requester_.advance(*this, most);
   if (state_ != State::kReady) return true;
   context_.traffic.bytes_received.add(in.bytes + back.bytes);
   // What was delivered goes on at once: who looks whether the peer sleeps waits for all that was written to its lines.

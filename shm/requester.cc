@@ -229,16 +229,16 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   Advance outcome;
   if (stopped_) return outcome;
   left_ = turn;
-  if (first_ != end_ && is_to_look()) {
+  if (first_ != end_) {
     // First, so that all that was answered before is in the ring when that is looked at.
     std::uint64_t ended = std::max(told_, first_);
     if (ended == first_) {
       ended = theirs_->answered.ended.load(std::memory_order_acquire);
       (void)tell_tsan_of_acquire(true);
+      // A request that is posted where a message is delivered says more than the line, which is written behind it.
+      if (static_cast<std::int64_t>(ended - first_) < 0) ended = first_;
       const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
       outcome.happened |= std::exchange(seen_progress_, progress) != progress;
-      was_seen_ |= ended != first_;
-      is_answered_ &= ended == first_;
     }
     outcome.reason = take_answers(outcome);
     if (outcome.reason.empty()) outcome.reason = report(ended, sink, outcome);
@@ -253,28 +253,16 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
   return outcome;
 }
 
-/// Where an answer is due, it says what has ended: the line in which the peer writes that goes to and fro else, while
-/// each waits for it. Not for long, and not where nobody hears of the request, who could answer it.
-bool Requester::is_to_look() noexcept {
-  constexpr std::uint32_t kFew = 2, kPatience = 16;
-  const Work& oldest = at(first_);
-  const bool is_heard_of = oldest.kind == OpKind::kMessage || oldest.notifies;
-  if (!is_answered_ || !is_heard_of || told_ > first_ || next_ - first_ > kFew) return true;
-  return ++passed_ % kPatience == 0;
-}
-
 void Requester::hear(std::uint32_t ended) noexcept {
   const auto ahead = static_cast<std::int32_t>(ended - static_cast<std::uint32_t>(first_));
   if (ahead > 0) told_ = first_ + static_cast<std::uint32_t>(ahead);
-  is_answered_ |= ahead > 0 || was_seen_;
-  was_seen_ = false;
-  passed_ = 0;
 }
 
 bool Requester::has_work() noexcept {
   if (stopped_) return false;
   if (!reads_.empty() || (first_ != end_ && in_.ready())) return true;
-  if (first_ != end_ && theirs_->answered.ended.load(std::memory_order_acquire) != first_) return true;
+  const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);
+  if (first_ != end_ && static_cast<std::int64_t>(ended - first_) > 0) return true;
   if (!pulled_.empty() && out_.has_room(0)) return true;
   return (next_ != end_ && out_.has_room(room_for(at(next_)))) || out_.lied();
 }

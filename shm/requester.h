@@ -61,7 +61,6 @@ struct Advance {
   bool gone = false;        // the peer has closed its end, or ended
   bool heard = false;       // a request came, and said in `ended` how many of ours have ended (slot.h)
   std::uint32_t ended = 0;
-  bool messages = false;    // some of those were messages
   std::string_view reason;  // not empty: why the peer is not to be trusted; static
 };
 
@@ -130,7 +129,6 @@ class Requester {
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
   void push(const Slot& slot) noexcept { out_.push(slot, tells_); }
-  [[nodiscard]] bool is_to_look() noexcept;
   void send_on() noexcept;
   /// Most of the time there is nothing.
   void send_left() noexcept {
@@ -164,10 +162,7 @@ class Requester {
   // first_ <= next_ <= end_: those before next_ are in the ring.
   std::uint64_t first_ = 0, next_ = 0, end_ = 0;
   std::uint32_t tells_ = 0;
-  std::uint64_t told_ = 0;    // by requests of the peer's: those before it have ended
-  bool is_answered_ = false;  // the last one to end was told of by a request, or just before one came
-  bool was_seen_ = false;     // since one came, the end of another
-  std::uint32_t passed_ = 0;  // times that the peer's line was not looked at
+  std::uint64_t told_ = 0;                                   // by requests of the peer's: those before it have ended
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
   std::uint64_t seen_progress_ = 0;
   FixedQueue<std::uint32_t, kDepth> reads_;   // that we copy, in order

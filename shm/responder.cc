@@ -47,7 +47,6 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
     ++taken;
     outcome.happened = outcome.heard = true;
     const Slot slot = in_.next();
-    outcome.messages |= slot.kind == SlotKind::kMessage;
     outcome.ended = slot.ended;
     turn -= std::min<std::size_t>(turn, slot.bytes);
     outcome.reason = slot.bytes > kMaxPiece ? "a request with more than a piece" : begin(slot, sink, outcome);

@@ -87,14 +87,13 @@ void EventQueues::push_event(EventSource& source, Event&& event) {
     const std::lock_guard lock(lock_);
     const bool is_first = inbox.add(std::move(event)) && !inbox.listed_.linked();
     inbox.is_last_ |= last;
-    if (over_) {
-      gone = std::move(inbox.keep_);
-    } else if (is_first) {
+    if (is_first && !over_) {
       if (inbox.keep_ == nullptr) inbox.keep_ = source.shared_from_this();
+      inbox.idle_.unlink();
       with_events_.push_back(inbox.listed_);
       changed();
     }
-    if (last && !over_) gone = note_ended(inbox);
+    if (last) gone = note_ended(inbox);
     if (!is_first) return;
   }
   wake();
@@ -117,6 +116,7 @@ void EventQueues::forget(EventSource& source) {
 /// What kept it, to be let go of outside of the lock. Under lock_.
 std::shared_ptr<EventSource> EventQueues::unlist(Inbox& inbox) noexcept {
   inbox.listed_.unlink();
+  inbox.idle_.unlink();
   if (inbox.ended_.linked()) --ended_count_;
   inbox.ended_.unlink();
   return std::move(inbox.keep_);
@@ -150,6 +150,7 @@ std::shared_ptr<EventSource> EventQueues::pop(Inbox& inbox, Event& event, Taken&
   }
   inbox.listed_.unlink();
   if (inbox.empty()) {
+    idle_.push_back(inbox.idle_);
     changed();
   } else {
     with_events_.push_back(inbox.listed_);
@@ -245,6 +246,7 @@ void EventQueues::clear(const std::function<void(Submission&)>& drop) {
     const std::lock_guard lock(lock_);
     sessions.swap(accepted_);
     while (EventSource* source = with_events_.front()) sessions.push_back(unlist(source->inbox));
+    while (EventSource* source = idle_.front()) sessions.push_back(unlist(source->inbox));
     completed.swap(completed_);
     changed();
   }

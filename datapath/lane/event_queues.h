@@ -38,7 +38,7 @@ class Inbox {
   /// Of changes of its paths that follow each other beyond that, the last stands for all: no window bounds them.
   static constexpr std::size_t kMostChanges = 64;
 
-  explicit Inbox(EventSource& owner) noexcept : listed_(&owner), ended_(&owner) {}
+  explicit Inbox(EventSource& owner) noexcept : listed_(&owner), idle_(&owner), ended_(&owner) {}
   [[nodiscard]] std::size_t pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   /// Those of them that a peer sent with this class.
   [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept {
@@ -56,6 +56,7 @@ class Inbox {
   std::size_t changes_ = 0;  // of paths, in both
   Taken taken_;
   Link<EventSource> listed_;             // in EventQueues::with_events_, while there are any
+  Link<EventSource> idle_;               // in EventQueues::idle_, while there are none, and more may come
   Link<EventSource> ended_;              // in EventQueues::ended_, while it is listed and none will come any more
   std::shared_ptr<EventSource> keep_;    // the owner, from its first event until its last one was taken or dropped
   bool is_last_ = false;                 // that one is there
@@ -131,6 +132,7 @@ class EventQueues {
   SpinLock lock_;  // guards what follows, and the inboxes
   Ring<std::shared_ptr<EventSource>> accepted_;
   List<EventSource> with_events_;
+  List<EventSource> idle_;   // that had some
   List<EventSource> ended_;  // of those, in the order of ending
   std::size_t ended_count_ = 0;
   Ring<Submission*> completed_;

@@ -320,11 +320,14 @@ TEST_F(EventQueuesTest, ItsOwnHandleMayTakeTheLast) {
   EXPECT_EQ(one.use_count(), 1);
 }
 
-TEST_F(EventQueuesTest, NoSessionIsKeptForALastEventThatComesAfterTheEnd) {
+TEST_F(EventQueuesTest, NoSessionIsKeptBehindTheEnd) {
   queues.push_event(*one, numbered(1));
+  queues.push_event(*other, numbered(1));
   ASSERT_TRUE(queues.take_event(one->inbox, event, taken));
-  queues.end([](Submission&) {});
   EXPECT_EQ(one.use_count(), 2) << "its last is to come";
+  queues.end([](Submission&) {});
+  EXPECT_EQ(one.use_count(), 1);
+  EXPECT_EQ(other.use_count(), 1);
   queues.push_event(*one, last_of_all());
   EXPECT_EQ(one.use_count(), 1);
 }

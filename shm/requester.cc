@@ -236,7 +236,7 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
       ended = theirs_->answered.ended.load(std::memory_order_acquire);
       (void)tell_tsan_of_acquire(true);
       // A request that is posted where a message is delivered says more than the line, which is written behind it.
-      if (static_cast<std::int64_t>(ended - first_) < 0) ended = first_;
+      if (first_ != 0 && first_ == told_ && first_ - ended <= kDepth) ended = first_;
       const std::uint64_t progress = theirs_->answered.progress.load(std::memory_order_relaxed);
       outcome.happened |= std::exchange(seen_progress_, progress) != progress;
     }

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "cli/serve_store.h"
 #include "cli/server/front.h"
 #include "cli/server/quotas_file.h"
+#include "fairlead/log.h"
 
 namespace fairlead::cli {
 namespace {

@@ -196,6 +196,7 @@ std::size_t ShmPath::post(std::span<const datapath::WorkRequest> requests) noexc
   if (state_ != State::kReady) return 0;
   requester_.tell(responder_.ended());
   const std::size_t taken = requester_.post(requests);
+  responder_.note_said(requester_.said());
   context_.traffic.requests.add(taken);
   wake();
   return taken;
@@ -233,8 +234,11 @@ bool ShmPath::advance_ready() noexcept {
   if (state_ != State::kReady) return true;
   if (in.heard) requester_.hear(in.ended);
   requester_.tell(responder_.ended());
-  const Advance back = requester_.advance(*this, most);
+  // What was delivered goes on at once: what it ended of ours waits for the next poll, though not for another.
+  put_off_ = in.messages && polled_ && !put_off_;
+  const Advance back = put_off_ ? Advance{} : requester_.advance(*this, most);
   if (state_ != State::kReady) return true;
+  responder_.note_said(requester_.said());
   context_.traffic.bytes_received.add(in.bytes + back.bytes);
   // What was delivered goes on at once: who looks whether the peer sleeps waits for all that was written to its lines.
   owes_wake_ |= in.happened && polled_;
@@ -370,6 +374,7 @@ bool ShmPath::watch() noexcept {
 
 /// The peer is told before any memory is let go of.
 void ShmPath::disconnect() noexcept {
+  if (segment_.is_mine()) responder_.publish();
   requester_.stop();
   responder_.stop();
   given_.stop();

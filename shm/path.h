@@ -119,6 +119,7 @@ class ShmPath final : public datapath::Path, private Sink {
   Requester requester_;
   Responder responder_;
   bool readable_ = false;
+  bool put_off_ = false;    // what our own requests came to, in the last poll
   bool owes_wake_ = false;  // whoever sleeps, at the next poll: it could not be woken, or others would have waited
   std::uint32_t looks_left_ = kLooksAfterHangUp;  // what the peer had sent before is taken, and not for ever
   bool announce_ready_ = false;

@@ -260,7 +260,7 @@ void Requester::hear(std::uint32_t ended) noexcept {
 
 bool Requester::has_work() noexcept {
   if (stopped_) return false;
-  if (!reads_.empty() || (first_ != end_ && in_.ready())) return true;
+  if (!reads_.empty() || told_ > first_ || (first_ != end_ && in_.ready())) return true;
   const std::uint64_t ended = theirs_->answered.ended.load(std::memory_order_acquire);
   if (first_ != end_ && static_cast<std::int64_t>(ended - first_) > 0) return true;
   if (!pulled_.empty() && out_.has_room(0)) return true;

@@ -61,6 +61,7 @@ struct Advance {
   bool gone = false;        // the peer has closed its end, or ended
   bool heard = false;       // a request came, and said in `ended` how many of ours have ended (slot.h)
   std::uint32_t ended = 0;
+  bool messages = false;    // some of them were messages
   std::string_view reason;  // not empty: why the peer is not to be trusted; static
 };
 
@@ -77,7 +78,9 @@ class Requester {
   /// How many were taken. What there is of messages in a turn is bounded as copies are.
   std::size_t post(std::span<const datapath::WorkRequest> work) noexcept;
   /// What the next requests are to say of the peer's own, and what one of the peer's has said of ours.
-  void tell(std::uint64_t ended) noexcept { tells_ = static_cast<std::uint32_t>(ended); }
+  void tell(std::uint64_t ended) noexcept { tells_ = ended; }
+  /// That number, as the last request that was sent has it.
+  [[nodiscard]] std::uint64_t said() const noexcept { return said_; }
   void hear(std::uint32_t ended) noexcept;
   /// Takes answers, copies up to `turn` bytes of what is to be read, reports what has ended, sends on.
   Advance advance(Sink& sink, std::size_t turn) noexcept;
@@ -128,7 +131,10 @@ class Requester {
   bool grow() noexcept;
   bool post_message(const datapath::WorkRequest& work) noexcept;
   bool post_other(const datapath::WorkRequest& work) noexcept;
-  void push(const Slot& slot) noexcept { out_.push(slot, tells_); }
+  void push(const Slot& slot) noexcept {
+    out_.push(slot, static_cast<std::uint32_t>(tells_));
+    said_ = tells_;
+  }
   void send_on() noexcept;
   /// Most of the time there is nothing.
   void send_left() noexcept {
@@ -161,7 +167,7 @@ class Requester {
   std::vector<Segments> segments_;  // of the work at that place
   // first_ <= next_ <= end_: those before next_ are in the ring.
   std::uint64_t first_ = 0, next_ = 0, end_ = 0;
-  std::uint32_t tells_ = 0;
+  std::uint64_t tells_ = 0, said_ = 0;
   std::uint64_t told_ = 0;                                   // by requests of the peer's: those before it have ended
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
   std::uint64_t seen_progress_ = 0;

@@ -34,6 +34,8 @@ void Responder::stop() noexcept {
 
 Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
   Advance outcome;
+  if (std::exchange(is_fresh_, false)) habit_.learn(said_ == ended_);
+  const std::uint64_t before = ended_;
   for (std::size_t taken = 0; !stopped_ && outcome.reason.empty() && taken < kDepth;) {
     if (doing_ == Doing::kCopying) copy_on(turn, sink, outcome);
     if (stopped_) break;
@@ -48,20 +50,30 @@ Advance Responder::advance(Sink& sink, std::size_t turn) noexcept {
     outcome.happened = outcome.heard = true;
     const Slot slot = in_.next();
     outcome.ended = slot.ended;
+    outcome.messages |= slot.kind == SlotKind::kMessage;
     turn -= std::min<std::size_t>(turn, slot.bytes);
     outcome.reason = slot.bytes > kMaxPiece ? "a request with more than a piece" : begin(slot, sink, outcome);
   }
   if (stopped_) return outcome;
   if (out_.lied()) outcome.reason = "that it has taken from the ring what never was there";
-  publish();
+  is_fresh_ = ended_ != before;
+  tell();
   return outcome;
 }
 
 bool Responder::has_work() noexcept {
   if (stopped_) return false;
-  if (doing_ == Doing::kCopying || out_.lied()) return true;
+  if (doing_ == Doing::kCopying || out_.lied() || told_ != ended_) return true;
   if (doing_ == Doing::kAnswering) return out_.has_room(kMaxPiece);
   return in_.ready() && out_.has_room(0);
+}
+
+/// What a request of ours has said need not be said again, and what one is about to say waits for it, until the next
+/// advance(). Room in the ring is told of along with it, or when there is much.
+void Responder::tell() noexcept {
+  if (said_ == ended_) told_ = ended_;
+  const bool waits = told_ == ended_ || (is_fresh_ && habit_.expects_answer());
+  if (!waits || in_.owes_much()) publish();
 }
 
 /// After all answers that it stands for.

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shm/answer_habit.h"
 #include "shm/arena/given_arenas.h"
 #include "shm/peer_memory.h"
 #include "shm/pulled_reads.h"
@@ -41,8 +42,12 @@ class Responder {
   [[nodiscard]] bool has_work() noexcept;
   /// advance() would do nothing: no request is here or under way, and the peer knows of all that ended.
   [[nodiscard]] bool is_still() const noexcept {
-    return doing_ == Doing::kNothing && told_ == ended_ && !news_ && !in_.ready();
+    return doing_ == Doing::kNothing && told_ == ended_ && !is_fresh_ && !news_ && !in_.ready();
   }
+  /// The peer hears of all that has ended. For who is about to stop.
+  void publish() noexcept;
+  /// How many of the peer's ended requests one of ours has told it of.
+  void note_said(std::uint64_t said) noexcept { said_ = said; }
   /// The peer's requests that have ended, from its first on.
   [[nodiscard]] std::uint64_t ended() const noexcept { return ended_; }
   /// Whether the peer has something new to look at since this was asked last.
@@ -72,7 +77,7 @@ class Responder {
   void end_write(const Slot& last, Code code, Sink& sink) noexcept;
   void refuse(std::uint32_t which, Code code) noexcept;
   void mark_ended(std::uint64_t which) noexcept;
-  void publish() noexcept;
+  void tell() noexcept;
 
   PeerMemory& memory_;
   GivenArenas& given_;
@@ -97,6 +102,9 @@ class Responder {
 
   std::uint64_t begun_ = 0, ended_ = 0;  // requests: those before ended_ are done with, as are some of [ended_, begun_)
   std::uint64_t told_ = 0;               // ended_, as the peer knows it
+  std::uint64_t said_ = 0;               // ended_, as the last of our own requests said it
+  bool is_fresh_ = false;                // some of that ended in the last advance()
+  AnswerHabit habit_;
   std::array<bool, kDepth> done_early_{};
   std::array<Reading, kDepth> reading_{};
   std::unique_ptr<std::byte[]> message_;  // a copy, which the peer cannot change

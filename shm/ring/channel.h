@@ -134,10 +134,16 @@ class Consumer {
     if (!slot.fits_inside()) data_ = place_of<Memory::kData>(data_, slot.bytes) + slot.bytes;
     ++slots_;
   }
+  /// Of the ring that is free again the producer does not know an eighth. Of less it need not: with that it has room
+  /// for any slot once all is consumed.
+  [[nodiscard]] bool owes_much() const noexcept {
+    return slots_ - told_ >= Memory::kSlots / 8 || data_ - told_data_ >= Memory::kData / 8;
+  }
   /// Returns whether there was anything to tell.
   bool publish() noexcept {
     if (slots_ == told_) return false;
     told_ = slots_;
+    told_data_ = data_;
     tell_tsan_of_release();
     consumed_->data.store(data_, std::memory_order_release);
     consumed_->slots.store(slots_, std::memory_order_release);
@@ -147,7 +153,8 @@ class Consumer {
  private:
   Memory* memory_ = nullptr;
   Consumed* consumed_ = nullptr;
-  std::uint64_t slots_ = 0, data_ = 0, told_ = 0;
+  std::uint64_t slots_ = 0, data_ = 0;
+  std::uint64_t told_ = 0, told_data_ = 0;  // of them, as the producer knows them
 };
 
 }  // namespace fairlead::shm

@@ -60,10 +60,14 @@ bool ShmEndpoint::poll() noexcept {
     ShmPath* const path = shared_.paths[i];
     if (path != nullptr && !path->is_still()) happened |= path->advance();
   }
-  ready_paths_ = 0;
-  for (const ShmPath* path : shared_.paths) ready_paths_ += path != nullptr && path->ready() ? 1 : 0;
+  std::size_t ready = 0, gone = 0;
+  for (const ShmPath* path : shared_.paths) {
+    gone += path == nullptr ? 1 : 0;
+    ready += path != nullptr && path->ready() ? 1 : 0;
+  }
+  ready_paths_ = ready;
   shared_.polling = false;
-  std::erase(shared_.paths, nullptr);
+  if (gone > 0) std::erase(shared_.paths, nullptr);
   return happened;
 }
 

@@ -234,6 +234,7 @@ Advance Requester::advance(Sink& sink, std::size_t turn) noexcept {
     std::uint64_t ended = std::max(told_, first_);
     if (ended == first_) {
       ended = theirs_->answered.ended.load(std::memory_order_acquire);
+      seen_ended_ = ended;
       (void)tell_tsan_of_acquire(true);
       // A request that is posted where a message is delivered says more than the line, which is written behind it.
       if (first_ != 0 && first_ == told_ && first_ - ended <= kDepth) ended = first_;

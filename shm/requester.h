@@ -91,8 +91,11 @@ class Requester {
   /// Payload that has gone into the ring, or been named there, since this was asked last.
   [[nodiscard]] std::uint64_t take_sent() noexcept { return std::exchange(sent_bytes_, 0); }
 
-  /// advance() would look at nothing, until something is posted.
-  [[nodiscard]] bool is_still() const noexcept { return idle() && reads_.empty() && pulled_.empty() && !out_.lied(); }
+  /// advance() would find nothing, as far as a few looks tell. Most do, of whoever waits for an answer.
+  [[nodiscard]] bool is_still() const noexcept {
+    const bool waits = idle() || (next_ == end_ && is_unanswered());
+    return waits && reads_.empty() && pulled_.empty() && !out_.lied();
+  }
 
   [[nodiscard]] bool idle() const noexcept { return first_ == end_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return end_ - first_; }
@@ -125,6 +128,11 @@ class Requester {
   [[nodiscard]] Work& at(std::uint64_t number) noexcept { return work_[number & (work_.size() - 1)]; }
   [[nodiscard]] std::span<iovec> segments_of(const Work& work) noexcept {
     return std::span(segments_[static_cast<std::size_t>(&work - work_.data())]).first(work.segments);
+  }
+  [[nodiscard]] bool is_unanswered() const noexcept {
+    const auto& answered = theirs_->answered;
+    return told_ <= first_ && !in_.ready() && answered.ended.load(std::memory_order_relaxed) == seen_ended_ &&
+           answered.progress.load(std::memory_order_relaxed) == seen_progress_;
   }
   [[nodiscard]] Work* find(std::uint32_t number, datapath::OpKind kind) noexcept;
   [[nodiscard]] static Slot message_slot(const Work& work) noexcept;
@@ -170,9 +178,9 @@ class Requester {
   std::uint64_t tells_ = 0, said_ = 0;
   std::uint64_t told_ = 0;                                   // by requests of the peer's: those before it have ended
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
-  std::uint64_t seen_progress_ = 0;
-  FixedQueue<std::uint32_t, kDepth> reads_;   // that we copy, in order
-  FixedQueue<std::uint32_t, kDepth> pulled_;  // of these, those that are done and not told of
+  std::uint64_t seen_ended_ = 0, seen_progress_ = 0;         // of the peer's line
+  FixedQueue<std::uint32_t, kDepth> reads_;                  // that we copy, in order
+  FixedQueue<std::uint32_t, kDepth> pulled_;                 // of these, those that are done and not told of
   MessageStore store_;
   std::uint64_t pushed_ = 0;  // as of take_news()
   bool made_room_ = false;    // since then, for answers

@@ -88,6 +88,28 @@ TEST_F(ShmRequester, ARequestOfThePeersSaysWhatHasEnded) {
   EXPECT_EQ(told.completions.size(), 2u);
 }
 
+// Whoever waits is passed over, but for what there can be to do.
+TEST_F(ShmRequester, OneThatWaitsIsStillUntilItIsAnswered) {
+  ASSERT_EQ(post(OpKind::kRead, 0, 8), 1u);
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_TRUE(requester_.is_still());
+  answer({.kind = SlotKind::kReadData, .bytes = 8}, "readback");
+  EXPECT_FALSE(requester_.is_still()) << "an answer";
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_TRUE(requester_.is_still());
+  peers->sides[0].answered.progress = 1;
+  EXPECT_FALSE(requester_.is_still()) << "the peer is at work";
+  EXPECT_TRUE(requester_.advance(told, kTurn).happened);
+  EXPECT_TRUE(requester_.is_still());
+  requester_.hear(1);
+  EXPECT_FALSE(requester_.is_still()) << "an end that a request told of";
+  EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+  EXPECT_EQ(told.completions.size(), 1u);
+  while (post(OpKind::kWrite, 1, 20'000) == 1 && requester_.is_still()) {
+  }
+  EXPECT_FALSE(requester_.is_still()) << "what has not found room";
+}
+
 TEST_F(ShmRequester, WhatNobodyHearsOfIsLookedForAtOnce) {
   ASSERT_EQ(post(OpKind::kMessage, 0, 8), 1u);
   requester_.hear(1);  // so it is answered
@@ -425,9 +447,10 @@ TEST_F(ShmRequester, AnIdleOneThatWasLiedToIsNotStill) {
   EXPECT_TRUE(requester_.is_still());
   std::uint64_t id = 0;
   for (; id < kDepth && post(OpKind::kMessage, id, kMostStored + 1) == 1; ++id) {
-    EXPECT_FALSE(requester_.is_still()) << "of which the end has not been seen";
+    EXPECT_TRUE(requester_.is_still()) << "nothing is answered";
     peers->sides[0].answered.requests.slots = 1'000'000;  // which is looked at where the ring seems full
     end(id + 1);
+    EXPECT_FALSE(requester_.is_still()) << "an end that has not been seen";
     EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
     EXPECT_TRUE(requester_.idle());
   }

@@ -105,6 +105,7 @@ void encode(const Greeting& greeting, GreetingBytes& bytes) noexcept {
   put(&bytes[4], kProtocolVersion);
   std::copy(greeting.token.begin(), greeting.token.end(), bytes.begin() + 8);
   put(&bytes[24], greeting.depth);
+  bytes[28] = std::byte{greeting.keeps_lower};
 }
 
 std::string_view decode(std::span<const std::byte, kGreetingBytes> bytes, Greeting& greeting) noexcept {
@@ -112,6 +113,7 @@ std::string_view decode(std::span<const std::byte, kGreetingBytes> bytes, Greeti
   if (get<std::uint16_t>(&bytes[4]) != kProtocolVersion) return "another protocol version";
   std::copy_n(bytes.begin() + 8, greeting.token.size(), greeting.token.begin());
   greeting.depth = get<std::uint32_t>(&bytes[24]);
+  greeting.keeps_lower = (bytes[28] & std::byte{1}) != std::byte{0};
   if (greeting.depth == 0 || greeting.depth > kMaxDepth) return "a queue depth beyond its limit";
   return {};
 }

@@ -1,6 +1,6 @@
 // What crosses a data connection: one greeting each way, then frames. All integers are little-endian.
 //
-//   greeting, 32 bytes:  magic "FLT1" | u16 version | u16 0 | token[16] | u32 depth | u32 0
+//   greeting, 32 bytes:  magic "FLT1" | u16 version | u16 0 | token[16] | u32 depth | u32 1 (keeps the lower)
 //   header, 32 bytes:    u8 type | u8 flags | u8 code | u8 0 | u32 seq | u64 key | u64 address | u64 length
 //
 // Each side numbers its requests (write, read, message) from 0; `seq` is the low 32 bits. Frames by type:
@@ -13,7 +13,8 @@
 //   ack       responder  seq, code                                 -
 //
 // An ack says: every request before `seq` has ended well, and `seq` ended with `code`. It follows a read's data. A
-// requester never has more than `depth` requests unacknowledged, so a responder's memory is bounded.
+// requester never has more than `depth` requests unacknowledged, its own and the peer's, so a responder's memory is
+// bounded by what it said itself. A requester of an older release, whose greeting ends in 0, keeps its own alone.
 // A message's key is the number of its writes that the requester had seen refused when the message was posted. Where
 // the responder has refused more, the message was posted behind a write that failed: it is not delivered, and its ack
 // says kAborted. The same goes for kUndeliverable, which the requester says where the source of such a write is gone
@@ -74,6 +75,7 @@ using Token = std::array<std::byte, 16>;
 struct Greeting {
   Token token{};
   std::uint32_t depth = 0;
+  bool keeps_lower = false;  // of the depths that both ends say
 };
 using GreetingBytes = std::array<std::byte, kGreetingBytes>;
 void encode(const Greeting& greeting, GreetingBytes& bytes) noexcept;

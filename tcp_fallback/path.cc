@@ -106,8 +106,8 @@ bool TcpPath::drained() const noexcept {
 
 std::string TcpPath::describe() const {
   if (local_name_.empty()) return fmt::format("tcp -> {}, not connected", peer_name_);
-  return fmt::format("tcp {} -> {}, depth {}, congestion control {}", local_name_, peer_name_,
-                     shared_.config.send_depth, congestion_control_);
+  return fmt::format("tcp {} -> {}, depth {}, congestion control {}", local_name_, peer_name_, requests_.depth(),
+                     congestion_control_);
 }
 
 bool TcpPath::adopt(const Greeting& greeting, PrivateFd& connection) noexcept {
@@ -183,13 +183,14 @@ void TcpPath::advance_greeting() noexcept {
 
 bool TcpPath::send_greeting() noexcept {
   GreetingBytes bytes;
-  encode(Greeting{peer_token_, shared_.config.send_depth}, bytes);
+  encode(Greeting{peer_token_, shared_.config.send_depth, true}, bytes);
   iovec piece{bytes.data(), bytes.size()};
   return stream_.send({&piece, 1}).bytes == bytes.size();  // a new connection's buffer always has room for it
 }
 
 void TcpPath::become_ready(const Greeting& greeting) noexcept {
-  receiver_.set_peer_depth(greeting.depth);
+  requests_.limit(greeting.depth);
+  receiver_.set_peer_depth(greeting.keeps_lower ? requests_.depth() : greeting.depth);
   local_name_ = local_address(stream_.fd()).to_string();
   congestion_control_ = congestion_control(stream_.fd());
   state_ = State::kReady;

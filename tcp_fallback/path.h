@@ -55,6 +55,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
 
   [[nodiscard]] std::string local_description() const override;
   Status connect(std::string_view peer) override;
+  [[nodiscard]] std::uint32_t max_outstanding() const noexcept override { return requests_.depth(); }
   std::size_t post(std::span<const datapath::WorkRequest> requests) noexcept override;
   void close() noexcept override;
   [[nodiscard]] bool drained() const noexcept override;

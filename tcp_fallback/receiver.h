@@ -49,7 +49,7 @@ class Receiver {
   /// `domain`: whose grants the peer may use.
   Receiver(RequestQueue& requests, Sender& sender, datapath::GrantReader& grants, datapath::DomainNumber domain = 0);
 
-  /// What the peer said in its greeting: how many requests it may leave unacknowledged.
+  /// How many requests the peer may leave unacknowledged.
   void set_peer_depth(std::uint32_t depth) noexcept { peer_depth_ = depth; }
   /// Receives until the stream is empty, or about `turn` bytes; then acknowledgements are due.
   Outcome advance(ByteStream& stream, Sink& sink, std::size_t turn = kLongTurn) noexcept;

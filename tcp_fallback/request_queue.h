@@ -44,6 +44,9 @@ struct Request {
 class RequestQueue {
  public:
   explicit RequestQueue(std::uint32_t depth);
+  /// No deeper than this, either. Before the first push().
+  void limit(std::uint32_t depth) noexcept { depth_ = std::min(depth_, depth); }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
 
   /// False: full. A request that no peer could serve (too many segments, too long a message, lengths that overflow)
   /// is accepted and becomes an empty write with a local verdict, so that it is reported in its turn.
@@ -84,7 +87,7 @@ class RequestQueue {
   bool grow() noexcept;
   [[nodiscard]] std::byte* store(std::uint64_t bytes) noexcept;
 
-  const std::uint32_t depth_;
+  std::uint32_t depth_;
   std::vector<Request> slots_;  // a power of two; as many as were needed at once, up to depth_
   std::uint64_t first_ = 0, sent_ = 0, end_ = 0;
   std::uint64_t refusals_ = 0;

@@ -119,6 +119,10 @@ class Path {
   /// Once connect() went well: the most bytes of a message that the peer's end takes. The device's limit holds beside
   /// it.
   [[nodiscard]] virtual std::uint32_t max_message() const noexcept { return std::numeric_limits<std::uint32_t>::max(); }
+  /// Once it is ready: the most requests that post() takes before it says "full". The device's limit holds beside it.
+  [[nodiscard]] virtual std::uint32_t max_outstanding() const noexcept {
+    return std::numeric_limits<std::uint32_t>::max();
+  }
   /// Posts requests in order and rings one doorbell; returns how many were taken. Fewer than given: the path is full
   /// (post the rest after completions) or not ready or down.
   virtual std::size_t post(std::span<const WorkRequest> requests) noexcept = 0;

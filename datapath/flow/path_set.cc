@@ -300,6 +300,7 @@ void PathSet::handle_offer(const control::PathOffer& offer) {
 
 void PathSet::on_ready(PathSlot& slot) {
   saw(&slot, PathEvent::kConnected);
+  slot.can.max_outstanding = std::min(slot.can.max_outstanding, slot.path->max_outstanding());
   if (slot.state < PathState::kClosing && !shut_) slot.connected = true;
 }
 

@@ -36,6 +36,7 @@ class FakePath final : public Path {
   Status connect(std::string_view peer) override {
     return peer == "bad" ? Status(Code::kDataLoss, "not a description") : Status();
   }
+  [[nodiscard]] std::uint32_t max_outstanding() const noexcept override { return 5; }
   std::size_t post(std::span<const WorkRequest> requests) noexcept override { return requests.size(); }
   void close() noexcept override {}
   [[nodiscard]] bool drained() const noexcept override { return drained_; }

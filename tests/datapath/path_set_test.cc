@@ -99,6 +99,15 @@ TEST(PathSet, ActiveOffersProvesAndIsUsed) {
 }
 
 // Messages and control frames come by different ways, and either may be looked at first.
+TEST(PathSet, APathTakesNoMoreThanItAndTheDeviceDo) {
+  for (const auto& [device, both] : {std::pair(64U, 5U), std::pair(3U, 3U)}) {
+    End end(true);
+    end.fakes[0]->can.max_outstanding = device;
+    end.reach(State::kInUse);
+    EXPECT_EQ(end.paths.slot()->can.max_outstanding, both);
+  }
+}
+
 TEST(PathSet, WhatComesOverAProvedPathSaysThatThePeerIsReady) {
   for (const bool active : {true, false}) {
     End end(active);

@@ -83,11 +83,11 @@ class TcpEndpointTest : public testing::Test {
     return done();
   }
   // A ready path whose peer is a client that says what it likes.
-  std::pair<std::unique_ptr<Path>, RawClient> with_raw_peer() {
+  std::pair<std::unique_ptr<Path>, RawClient> with_raw_peer(std::uint32_t depth = 8, bool keeps_lower = false) {
     auto path = open(PathRole::kPassive);
     EXPECT_TRUE(path->connect(encode(Description{1, random_token()})).ok());
     RawClient client(endpoint_->port());
-    client.send(Greeting{decode_description(path->local_description())->token, 8});
+    client.send(Greeting{decode_description(path->local_description())->token, depth, keeps_lower});
     EXPECT_TRUE(run([this, before = events_.ready] { return events_.ready != before; }));
     return {std::move(path), std::move(client)};
   }
@@ -162,6 +162,66 @@ TEST_F(TcpEndpointTest, APeerMayBeSilentForAsLongAsItsSessionSays) {
   EXPECT_THAT(options_of_connections(TCP_KEEPIDLE), ElementsAre(5, 5));
   EXPECT_THAT(options_of_connections(TCP_KEEPINTVL), ElementsAre(3, 3));
   EXPECT_THAT(options_of_connections(TCP_KEEPCNT), ElementsAre(4, 4));
+}
+
+std::unique_ptr<TcpDevice> device_of_depth(std::uint32_t depth) {
+  TcpConfig config;
+  config.send_depth = depth;
+  return std::move(*TcpDevice::open(config));
+}
+
+/// How many requests each of two ends takes at once.
+std::pair<std::uint32_t, std::uint32_t> taken_at(std::uint32_t active_depth, std::uint32_t passive_depth) {
+  Recorder events;
+  const auto near = device_of_depth(active_depth), far = device_of_depth(passive_depth);
+  const auto at_near = std::move(*TcpEndpoint::open(*near)), at_far = std::move(*TcpEndpoint::open(*far));
+  const PathConfig config{.peer_host = "127.0.0.1", .local_host = "", .events = &events};
+  PathConfig waits = config;
+  waits.role = PathRole::kPassive;
+  const auto active = std::move(*at_near->open_path(config)), passive = std::move(*at_far->open_path(waits));
+  EXPECT_TRUE(passive->connect(active->local_description()).ok());
+  EXPECT_TRUE(active->connect(passive->local_description()).ok());
+  const auto run = [&](const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done() && std::chrono::steady_clock::now() < deadline) at_near->poll(), at_far->poll();
+    return done();
+  };
+  EXPECT_TRUE(run([&] { return events.ready == 2; })) << events.reason;
+  const std::vector<datapath::WorkRequest> messages(20, {.kind = OpKind::kMessage, .local = {}});
+  const std::size_t a = active->post(messages), b = passive->post(messages);
+  EXPECT_EQ(a, active->max_outstanding());
+  EXPECT_EQ(b, passive->max_outstanding());
+  EXPECT_THAT(active->describe(), HasSubstr("depth " + std::to_string(a)));
+  EXPECT_TRUE(run([&] { return events.completions.size() == a + b; })) << events.reason;
+  return {a, b};
+}
+
+TEST(TcpDepth, IsTheLowerOfBothEnds) {
+  EXPECT_EQ(taken_at(16, 3), std::pair(3U, 3U));
+  EXPECT_EQ(taken_at(3, 16), std::pair(3U, 3U));
+  EXPECT_EQ(taken_at(5, 5), std::pair(5U, 5U));
+}
+
+// What it holds of a peer's requests is what it said itself, unless the peer is of a release that did not listen.
+TEST_F(TcpEndpointTest, APeerThatSaysItKeepsTheLowerDepthIsHeldToIt) {
+  endpoint_.reset();
+  device_ = device_of_depth(4);
+  endpoint_ = std::move(*TcpEndpoint::open(*device_));
+  const auto ask = [this](bool keeps_lower) {
+    events_ = {};
+    auto [path, client] = with_raw_peer(40, keeps_lower);
+    GreetingBytes greeting;
+    EXPECT_EQ(::recv(client.fd(), greeting.data(), greeting.size(), MSG_WAITALL), std::ssize(greeting));
+    for (std::uint32_t i = 0; i < 40; ++i) client.send(Frame{.type = FrameType::kRead, .seq = i, .length = 1});
+    std::size_t answers = 0;
+    EXPECT_TRUE(run([&, &client = client] {
+      answers += client.receive().size();
+      return events_.down != Code::kOk || answers >= 40;
+    }));
+    return events_.reason;
+  };
+  EXPECT_THAT(ask(true), HasSubstr("more requests than the announced depth"));
+  EXPECT_EQ(ask(false), "");
 }
 
 TEST_F(TcpEndpointTest, AResetIsNoticed) {

@@ -99,6 +99,11 @@ TEST(Greeting, ComesBackOrSaysWhyNot) {
   EXPECT_EQ(decode(std::span<const std::byte, kGreetingBytes>(bytes), greeting), "");
   EXPECT_TRUE(equal(greeting.token, token));
   EXPECT_EQ(greeting.depth, 256u);
+  EXPECT_FALSE(greeting.keeps_lower);
+  encode(Greeting{token, 256, true}, bytes);
+  EXPECT_EQ(decode(std::span<const std::byte, kGreetingBytes>(bytes), greeting), "");
+  EXPECT_EQ(hex(std::span(bytes).last(8)), "0001000001000000");
+  EXPECT_TRUE(greeting.keeps_lower);
   bytes[4] = std::byte{2};
   EXPECT_EQ(read(), "another protocol version");
   bytes[0] = std::byte{'G'};

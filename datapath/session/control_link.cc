@@ -15,6 +15,7 @@ constexpr milliseconds kFirstPause{10}, kLongestPause{500};  // between attempts
 constexpr milliseconds kAttempt{1000};                       // for one to be answered by the host
 constexpr std::uint32_t kConnecting = EPOLLIN | EPOLLOUT;    // what is waited for of a connection that is being made
 constexpr std::uint64_t kTellBytes = 64 * 1024;              // heard before the peer is told
+constexpr std::size_t kAgain = 128 * 1024;                   // said again in one turn
 
 /// Whether the peer is to say something, if only to a ping that comes later, when it has heard this.
 bool awaits_answer(const control::Frame& frame) {
@@ -115,8 +116,8 @@ void ControlLink::close() {
 void ControlLink::watch() {
   if (channel_ == nullptr) return;
   std::uint32_t events = 0;  // always one of them: 0 means that it is not watched yet
-  if (channel_->wants_read()) events |= EPOLLIN;
-  if (channel_->wants_write()) events |= EPOLLOUT;
+  if (channel_->wants_read() && !lets_lie_too_much()) events |= EPOLLIN;
+  if (channel_->wants_write() || has_rest()) events |= EPOLLOUT;
   if (events == watched_) return;
   unwatched_because_ = host_.watch_control(channel_->stream(), *this, events, watched_ == 0);
   if (unwatched_because_.ok()) watched_ = events;
@@ -127,14 +128,20 @@ void ControlLink::watch() {
 void ControlLink::send(const control::Frame& frame) {
   if (channel_ == nullptr && !cut_) return;
   std::string wire = to_wire(frame);
-  if (!cut_) put(wire, awaits_answer(frame));
+  const bool waits = cut_ || has_rest();
+  if (!waits) put(wire, awaits_answer(frame));
   if (!keeps_) return;
-  frames_.said(std::move(wire));
+  waits ? frames_.wait(std::move(wire)) : frames_.said(std::move(wire));
   overrun_ |= frames_.bytes() > kMaxKept;
 }
 
 void ControlLink::say(const control::Frame& frame) {
   if (channel_ != nullptr) put(to_wire(frame), awaits_answer(frame));
+}
+
+/// A piece, once the one before is gone: all that is kept would be there twice more, and take this end's turn.
+void ControlLink::say_rest() {
+  if (channel_ != nullptr && has_rest() && channel_->queued() == 0) put(frames_.say(kAgain), true);
 }
 
 void ControlLink::put(std::string_view wire, bool awaits_answer) {
@@ -150,20 +157,24 @@ void ControlLink::on_ready(std::uint32_t epoll_events) {
   if (!racing_.empty()) check_race();
   if (channel_ == nullptr) return;
   // Of a connection that ended while nothing is read from it, the end shows in writing.
-  const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !channel_->wants_read();
+  const bool reads = channel_->wants_read() && !lets_lie_too_much();
+  const bool ended = (epoll_events & (EPOLLHUP | EPOLLERR)) != 0 && !reads;
   Status sent;
-  if ((epoll_events & EPOLLOUT) != 0 || ended) sent = channel_->flush();
+  if ((epoll_events & EPOLLOUT) != 0 || ended) {
+    sent = channel_->flush();
+    if (sent.ok()) say_rest();
+  }
   watch();
   if (channel_ == nullptr) return;
   Status got = unwatched_because_;
-  if (got.ok() && user_.link_may_speak() && ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok())) {
+  if (got.ok() && may_speak() && ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 || !sent.ok())) {
     const std::uint64_t before = channel_->received();
     bool whole = false;
     got = channel_->read([&](const control::Frame& frame) {
       whole = true;
       count(frame);
       user_.link_heard(frame);
-      return user_.link_may_speak();
+      return may_speak();
     });
     if (channel_ == nullptr) return;
     if (!whole && channel_->received() != before) heard_something();
@@ -247,9 +258,8 @@ bool ControlLink::rejoined(std::uint64_t heard_there) {
   frames_.told();  // by what was said to rejoin
   hear(host_.now());
   answered();
-  std::string rest;  // in one piece: there may be very many
-  for (const std::string& wire : frames_.kept()) rest += wire;
-  if (!rest.empty()) put(rest, true);
+  frames_.say_again();
+  say_rest();
   return true;
 }
 

@@ -4,8 +4,9 @@
 // beginning.
 // Once both ends have greeted it outlives its connection (greeted()): frames are kept until the peer has heard them
 // (kept_frames.h), and where a connection breaks, or is silent for too long, the session is told and another takes its
-// place. The active end dials it, again and again, until the session gives up; the passive end waits for it. What is
-// said meanwhile is said then. Frames are the session's to understand. It knows no phases. Threads: the driver.
+// place. The active end dials it, again and again, until the session gives up; the passive end waits for it. What the
+// peer did not hear, and what is said meanwhile, is said then, a piece at a time. Frames are the session's to
+// understand. It knows no phases. Threads: the driver.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +77,8 @@ class ControlLink {
   [[nodiscard]] bool is_cut() const noexcept { return cut_; }
   /// Passive: `channel` takes the place of the connection, whatever became of that.
   void take_over(std::unique_ptr<ControlChannel> channel);
-  /// The peer has shown who it is, and has heard so many of our frames: the rest is said again. False: that cannot be.
+  /// The peer has shown who it is, and has heard so many of our frames: the rest is said again, as fast as it is read.
+  /// False: that cannot be.
   [[nodiscard]] bool rejoined(std::uint64_t heard_there);
   /// The peer says that it has heard so many. False: that cannot be, or nothing is kept.
   [[nodiscard]] bool heard_there(std::uint64_t count) { return keeps_ && frames_.heard_there(count); }
@@ -88,7 +90,7 @@ class ControlLink {
   /// on_ready() is to be called though nothing has come: it left frames for the next time, or the connection is not
   /// watched.
   [[nodiscard]] bool pending() const noexcept {
-    return channel_ != nullptr && ((channel_->pending() && user_.link_may_speak()) || !unwatched_because_.ok());
+    return channel_ != nullptr && ((channel_->pending() && may_speak()) || !unwatched_because_.ok());
   }
   /// The next place, if those that are dialed have had their head start; the next attempt.
   void check_dialing(Clock::time_point now);
@@ -118,6 +120,14 @@ class ControlLink {
   void attempt();
   void attempt_failed(const Status& why);
   void put(std::string_view wire, bool awaits_answer);
+  void say_rest();
+  /// There is something to be said again, on a connection that stands.
+  [[nodiscard]] bool has_rest() const noexcept { return !cut_ && frames_.waiting(); }
+  /// What the peer is yet to be told counts as what it lets lie.
+  [[nodiscard]] bool lets_lie_too_much() const noexcept {
+    return has_rest() && frames_.waiting_bytes() > ControlChannel::kReadMark;
+  }
+  [[nodiscard]] bool may_speak() const noexcept { return !lets_lie_too_much() && user_.link_may_speak(); }
   void watch();
   void hear(Clock::time_point now) noexcept;
   void heard_something() noexcept;

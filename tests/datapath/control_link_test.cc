@@ -314,6 +314,80 @@ TEST_F(RejoinTest, WhatThePeerDidNotHearIsSaidAgain) {
   EXPECT_EQ(second.said, greeting + framed(control::Withdrawn{.id = 2}) + framed(control::Withdrawn{.id = 3}));
 }
 
+// What was kept for a peer that was away is there once, and takes nobody's turn.
+TEST_F(RejoinTest, WhatIsSaidAgainComesAsItIsRead) {
+  constexpr std::uint32_t kFrames = 100;
+  constexpr std::size_t kPiece = 128 * 1024;
+  const auto frame = [](std::uint32_t i) { return control::Refused{.code = i, .reason = std::string(50'000, 'x')}; };
+  cut_after({});
+  for (std::uint32_t i = 0; i < kFrames; ++i) link.send(frame(i));
+  host.dials = {&second};
+  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  second.said.clear();
+  second.send_error = EAGAIN;
+  ASSERT_TRUE(link.rejoined(0));
+  link.send(control::Withdrawn{.id = 1});
+  for (int turn = 0; turn < 10; ++turn) link.on_ready(EPOLLOUT);
+  EXPECT_EQ(host.events & EPOLLOUT, EPOLLOUT);
+  second.send_error = 0;
+  std::string all;
+  int turns = 0;
+  while ((host.events & EPOLLOUT) != 0 && turns++ < 1000) {
+    link.on_ready(EPOLLOUT);
+    EXPECT_LE(second.said.size(), 2 * kPiece);
+    EXPECT_FALSE(second.said.empty()) << "it would be woken for nothing";
+    all += std::exchange(second.said, {});
+  }
+  link.send(control::Withdrawn{.id = 2});
+  std::string due;
+  for (std::uint32_t i = 0; i < kFrames; ++i) due += framed(frame(i));
+  due += framed(control::Withdrawn{.id = 1});
+  EXPECT_TRUE(all == due) << all.size() << " of " << due.size();
+  EXPECT_EQ(second.said, framed(control::Withdrawn{.id = 2})) << "at once, when nothing waits before it";
+}
+
+TEST_F(RejoinTest, WhatIsSaidAgainBeginsAnewWithEachConnection) {
+  const control::Refused large{.code = 1, .reason = std::string(200'000, 'x')};
+  cut_after({large, control::Withdrawn{.id = 2}});
+  Script third;
+  for (Script* next : {&second, &third}) {
+    host.dials = {next};
+    link.check_dialing(host.time);
+    link.on_ready(EPOLLOUT);
+    next->said.clear();
+    ASSERT_TRUE(link.rejoined(0));
+    EXPECT_EQ(next->said, framed(large));
+    if (next == &third) break;
+    next->to_hear = "FAIRLEAD";
+    next->ended = true;
+    link.on_ready(EPOLLIN);
+    link.rejoin();
+  }
+  EXPECT_TRUE(link.heard_there(2)) << "both were said once";
+  EXPECT_FALSE(link.heard_there(3));
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(third.said, framed(large)) << "what was heard is not said again";
+}
+
+TEST_F(RejoinTest, WhoIsYetToBeToldMuchIsNotReadMeanwhile) {
+  cut_after({});
+  const control::Refused large{.code = 1, .reason = std::string(500'000, 'x')};
+  for (int i = 0; i < 20; ++i) link.send(large);
+  host.dials = {&second};
+  link.check_dialing(host.time);
+  link.on_ready(EPOLLOUT);
+  EXPECT_EQ(host.events & EPOLLIN, EPOLLIN) << "who it is has to be heard";
+  second.to_hear = "FAIRLEAD" + framed(control::Ping{.nonce = 1});
+  ASSERT_TRUE(link.rejoined(0));
+  EXPECT_EQ(host.events, std::uint32_t{EPOLLOUT});
+  int turns = 0;
+  while ((host.events & EPOLLIN) == 0 && turns++ < 100) link.on_ready(EPOLLOUT | EPOLLIN);
+  EXPECT_GT(turns, 1);
+  EXPECT_LT(turns, 10);
+  EXPECT_EQ(heard.size(), 1U);
+}
+
 TEST_F(RejoinTest, WhatIsHeardOfStrangersCountsForNothing) {
   cut_after({});
   host.dials = {&second};

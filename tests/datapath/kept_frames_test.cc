@@ -31,6 +31,29 @@ TEST(KeptFrames, NobodyHasHeardWhatWasNotSaid) {
   EXPECT_EQ(frames.kept().size(), 0U);
 }
 
+TEST(KeptFrames, WhatWasNotHeardIsSaidAgainInPieces) {
+  KeptFrames frames;
+  for (const char* wire : {"a", "bb", "ccc"}) frames.said(wire);
+  EXPECT_FALSE(frames.waiting());
+  frames.wait("dd");
+  EXPECT_TRUE(frames.waiting());
+  EXPECT_FALSE(frames.heard_there(4)) << "it was never said";
+  ASSERT_TRUE(frames.heard_there(1));
+  frames.say_again();
+  EXPECT_EQ(frames.waiting_bytes(), frames.bytes());
+  EXPECT_EQ(frames.say(1), "bb") << "one, however long";
+  ASSERT_TRUE(frames.heard_there(3)) << "on the connection before";
+  frames.wait("e");
+  EXPECT_EQ(frames.waiting_bytes(), 3U + 2 * sizeof(std::string));
+  EXPECT_EQ(frames.say(3), "dde");
+  EXPECT_FALSE(frames.waiting());
+  EXPECT_EQ(frames.waiting_bytes(), 0U);
+  EXPECT_EQ(frames.say(3), "");
+  frames.said("f");
+  ASSERT_TRUE(frames.heard_there(6));
+  EXPECT_EQ(frames.bytes(), 0U);
+}
+
 TEST(KeptFrames, CountsWhatIsToBeTold) {
   KeptFrames frames;
   for (int i = 0; i < 3; ++i) frames.hear();

@@ -7,6 +7,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <new>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,6 +47,15 @@ class TimerQueue {
 
   /// Room for so many.
   void reserve(std::size_t entries) { heap_.reserve(entries); }
+  /// The same. False: there is no memory for it.
+  [[nodiscard]] bool try_reserve(std::size_t entries) noexcept {
+    try {
+      reserve(entries);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
 
   /// The entry's owner must be looked at by `at`.
   void wake(Entry& entry, Nanos at) noexcept {

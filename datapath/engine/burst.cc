@@ -34,10 +34,7 @@ struct Burst::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    try {
-      if (gathered != 0) static_cast<void>(post());
-    } catch (const std::bad_alloc&) {  // then it has no room, like a session that is full
-    }
+    if (gathered != 0) post_if_due(true);
     if (open != nullptr) datapath::drop_reference(*open);
   }
 
@@ -50,7 +47,7 @@ struct Burst::State {
     }
     ++added;
     ++gathered;
-    if (gathered == kGroup || nothing_is_under_way()) static_cast<void>(post());  // the next one says it
+    post_if_due(false);
     return {};
   }
 
@@ -92,13 +89,24 @@ struct Burst::State {
     held = range->memory().bytes;
   }
 
-  Status flush() { return gathered != 0 ? post() : Status(); }
-  /// What is gathered, which is something, goes out.
+  Status flush() {
+    if (gathered == 0) return {};
+    Status status = post();
+    if (status.ok()) look();
+    return status;
+  }
+  /// What is gathered, which is something, goes out. What throws for want of memory comes before that.
   Status post() {
     Status status = datapath::usable(session.get());
+    if (!status.ok()) return status;
     open->bytes = open->own.bytes;
-    groups.emplace_back();  // the first, since it may throw
-    if (status.ok()) status = session->admit(*open);
+    groups.emplace_back();
+    try {
+      status = session->admit(*open);
+    } catch (const std::bad_alloc&) {
+      groups.pop_back();
+      throw;
+    }
     if (!status.ok()) {
       groups.pop_back();
       return status;
@@ -106,8 +114,15 @@ struct Burst::State {
     gathered = 0;
     session->submit(*open);
     groups.back() = {datapath::make_transfer(std::exchange(open, nullptr)), added};
-    look();
     return {};
+  }
+  /// For who has added one already: the next one says it.
+  void post_if_due(bool due) noexcept {
+    try {
+      if (!(due || gathered == kGroup || nothing_is_under_way())) return;
+      if (post().ok()) look();
+    } catch (const std::bad_alloc&) {  // then it has no room, like a session that is full
+    }
   }
 
   /// Looks only where the youngest is done, which costs those that are added while others are under way a load.

@@ -105,8 +105,8 @@ void set_options(TransferImpl& t, const TransferOptions& options) {
     t.has_message = true;
   }
   if (!options.notify_bytes.empty()) {
-    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
     t.has_message = true;
+    t.message.assign(options.notify_bytes.begin(), options.notify_bytes.end());
   }
   t.report = options.report;
   t.traffic = options.traffic;
@@ -126,10 +126,16 @@ void refuse(SessionImpl* session, TransferImpl& t, const Status& status) {
   t.code = status.code();
   t.reason = status.message();
   t.finished.store(true, std::memory_order_release);
-  if (t.report && usable(session).ok()) {
-    datapath::add_reference(t);
-    if (!session->host().queues().push_completed(t)) datapath::drop_reference(t);
+  if (!t.report || !usable(session).ok()) return;
+  datapath::add_reference(t);
+  bool pushed = false;
+  try {
+    pushed = session->host().queues().push_completed(t);
+  } catch (...) {
+    datapath::drop_reference(t);
+    throw;
   }
+  if (!pushed) datapath::drop_reference(t);
 }
 
 /// ok, or why a transfer of this session cannot follow that one. One that was refused belongs to no session.
@@ -140,10 +146,20 @@ Status may_follow(const SessionImpl* session, const TransferImpl& before) {
   return {Code::kInvalidArgument, "a transfer can only follow one of the same session"};
 }
 
+/// One to be filled. Where memory is short it goes back as the handle goes, so its list is set first: what is not known
+/// to be in use is not cleared.
+Transfer begin(OpKind kind) {
+  Transfer handle = datapath::make_transfer(datapath::acquire_transfer());
+  TransferImpl& t = *datapath::transfer_of(handle);
+  t.own.kind = kind;
+  t.list = &t.own;
+  return handle;
+}
+
 /// Posts it, unless `status` or its own look at it says that it cannot be. Where `status` is ok, the session is
-/// usable().
-Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& options, const Status& status) {
-  Transfer handle = datapath::make_transfer(t);
+/// usable(). What is thrown for want of memory comes before it counts as under way.
+Transfer launch(SessionImpl* session, Transfer&& handle, const TransferOptions& options, const Status& status) {
+  TransferImpl* const t = datapath::transfer_of(handle);
   set_options(*t, options);
   TransferImpl* const before = options.after != nullptr ? datapath::transfer_of(*options.after) : nullptr;
   if (!status.ok()) {
@@ -160,38 +176,35 @@ Transfer launch(SessionImpl* session, TransferImpl* t, const TransferOptions& op
     if (before != nullptr) datapath::follow(*t, *before);
     session->submit(*t);
   }
-  return handle;
+  return std::move(handle);
 }
 
 Transfer one_sided(SessionImpl* session, OpKind kind, const Memory& local, const RemoteMemory& remote,
                    const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
-  t->own.kind = kind;
+  Transfer handle = begin(kind);
+  TransferImpl* const t = datapath::transfer_of(handle);
   Status status = usable(session);
   if (status.ok()) status = append(*session, t->own, local, remote);
-  t->list = &t->own;
   t->bytes = t->own.bytes;
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Transfer one_sided(SessionImpl* session, OpKind kind, std::span<const Descriptor> batch,
                    const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
-  t->own.kind = kind;
+  Transfer handle = begin(kind);
+  TransferImpl* const t = datapath::transfer_of(handle);
   Status status = usable(session);
   for (std::size_t i = 0; status.ok() && i < batch.size(); ++i) {
     status = append_piece(*session, t->own, batch, i);
   }
-  t->list = &t->own;
   t->bytes = t->own.bytes;
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const TensorSpec& here,
                 const RemoteMemory& remote, const TensorSpec& there, const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
-  t->own.kind = kind;
-  t->list = &t->own;
+  Transfer handle = begin(kind);
+  TransferImpl* const t = datapath::transfer_of(handle);
   const auto fill = [&]() -> Status {
     if (Status fine = usable(session); !fine.ok()) return fine;
     if (Status valid = are_valid(local, remote); !valid.ok()) return valid;
@@ -208,7 +221,7 @@ Transfer tensor(SessionImpl* session, OpKind kind, const Memory& local, const Te
   };
   Status status = fill();
   t->bytes = t->own.bytes;
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Status is_list_of(const Prepared& prepared, SessionImpl* session) {
@@ -257,7 +270,8 @@ Status check_word(const SessionImpl& session, const RemoteMemory& word, const Tr
 
 Transfer atomic(SessionImpl* session, AtomicOp op, const RemoteMemory& word, std::uint64_t value,
                 std::uint64_t expected, const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
+  Transfer handle = datapath::make_transfer(datapath::acquire_transfer());
+  TransferImpl* const t = datapath::transfer_of(handle);
   Status status = usable(session);
   if (status.ok()) status = check_word(*session, word, options);
   if (status.ok()) {
@@ -267,7 +281,7 @@ Transfer atomic(SessionImpl* session, AtomicOp op, const RemoteMemory& word, std
     t->own.keep.push_back(share_of(word));
     datapath::atomics::put_operands(t->message, value, expected);
   }
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 }  // namespace
@@ -300,7 +314,8 @@ Result<Prepared> Peer::prepare_write(std::span<const Descriptor> batch) {
 Result<Prepared> Peer::prepare_read(std::span<const Descriptor> batch) { return prepare(*this, OpKind::kRead, batch); }
 
 Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
+  Transfer handle = datapath::make_transfer(datapath::acquire_transfer());
+  TransferImpl* const t = datapath::transfer_of(handle);
   SessionImpl* session = session_of(*this);
   const Status status = is_list_of(prepared, session);
   if (status.ok()) {
@@ -308,12 +323,13 @@ Transfer Peer::post(const Prepared& prepared, const TransferOptions& options) {
     t->list = &t->prepared->list;
     t->bytes = t->list->bytes;
   }
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> selection,
                     const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
+  Transfer handle = begin(OpKind::kWrite);
+  TransferImpl* const t = datapath::transfer_of(handle);
   SessionImpl* session = session_of(*this);
   Status status = is_list_of(prepared, session);
   if (status.ok()) {
@@ -332,15 +348,15 @@ Transfer Peer::post(const Prepared& prepared, std::span<const std::uint32_t> sel
       t->bytes = t->own.bytes;
     }
   }
-  t->list = &t->own;
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const TransferOptions& options) {
-  TransferImpl* t = datapath::acquire_transfer();
+  Transfer handle = datapath::make_transfer(datapath::acquire_transfer());
+  TransferImpl* const t = datapath::transfer_of(handle);
   SessionImpl* session = session_of(*this);
   Status status = usable(session);
-  if (!status.ok()) return launch(session, t, options, status);
+  if (!status.ok()) return launch(session, std::move(handle), options, status);
   const std::uint64_t limit = session->host().config().max_message_bytes;
   if (options.notify || !options.notify_bytes.empty()) {
     status = {Code::kInvalidArgument, "a message carries its own value; notify is for one-sided transfers"};
@@ -348,13 +364,13 @@ Transfer Peer::send(std::span<const std::byte> data, std::uint64_t value, const 
     status = {Code::kInvalidArgument,
               fmt::format("a message of {} bytes; the limit is {} (max_message_bytes)", data.size(), limit)};
   } else {
+    t->is_send = t->has_message = true;
     if (data.size() >= kLargeBytes) t->message = take_large(data.size());
     t->message.assign(data.begin(), data.end());
     t->bytes = data.size();
-    t->is_send = t->has_message = true;
     t->value = value;
   }
-  return launch(session, t, options, status);
+  return launch(session, std::move(handle), options, status);
 }
 
 Transfer Peer::fetch_add(const RemoteMemory& word, std::uint64_t add, const TransferOptions& options) {

@@ -33,13 +33,13 @@ Flow::Flow(FlowUser& user, TrafficClass traffic, bool active, const EngineConfig
 
 // ---- transfers -----------------------------------------------------------------------------------------------------
 
-void Flow::accept(TransferImpl& t) {
+bool Flow::accept(TransferImpl& t) {
   if (t.tied && t.after != nullptr) return outbox_.add(t, true);
   PathSlot* const slot = paths_.in_use();
   const bool many = slot != nullptr && slot->in_flight.size() >= kManyInFlight;
   const bool is_posted = slot != nullptr && !many && post_lone(*slot, t);
-  outbox_.add(t);
-  if (is_posted) return;
+  if (!outbox_.add(t)) return false;
+  if (is_posted) return true;
   // While many requests are on the path, a completion is near: what is posted until then goes out together, with one
   // doorbell and one signalled completion. Alone it would not come through sooner.
   if (many && ++gathered_ < Outbox::kBatch) {
@@ -47,12 +47,14 @@ void Flow::accept(TransferImpl& t) {
   } else {
     pump();
   }
+  return true;
 }
 
 /// With nothing before it, it is on its way before it is entered.
 bool Flow::post_lone(PathSlot& slot, TransferImpl& t) {
   const bool alone = rails_.empty() && !staged_target_.has_work();
   if (stopped_ || !alone || slot.in_flight.room(slot.can.max_outstanding) == 0) return false;
+  if (!slot.in_flight.make_room()) return false;
   const std::span<const WorkRequest> request = outbox_.build_lone(way_of(slot), t, slot.in_flight.next_id());
   if (request.empty()) return false;
   const std::size_t accepted = slot.path->post(request);

@@ -82,8 +82,8 @@ class Flow final : public PathEvents, private PathUser, private RailUser {
   [[nodiscard]] Outbox& outbox() noexcept { return outbox_; }
   [[nodiscard]] const Outbox& outbox() const noexcept { return outbox_; }
 
-  /// Takes a transfer to be carried out.
-  void accept(TransferImpl& transfer);
+  /// Takes a transfer to be carried out. False: there is no memory for it, and nothing of it is on its way.
+  [[nodiscard]] bool accept(TransferImpl& transfer);
   /// Paths, and whatever the last poll left to do.
   void advance(Clock::time_point now);
   /// What is late, and what does not move.

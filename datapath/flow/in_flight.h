@@ -57,6 +57,8 @@ class InFlight {
   /// The id of the request that is pushed next; never 0.
   [[nodiscard]] std::uint64_t next_id() const noexcept { return first_id_ + entries_.size(); }
 
+  /// Room for one more push(). False: there is no memory for it.
+  [[nodiscard]] bool make_room() noexcept { return entries_.make_room(); }
   void push(const PostedRequest& request) {
     entries_.push_back(request);
     ++unreported_;

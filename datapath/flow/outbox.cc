@@ -39,15 +39,23 @@ void Outbox::delist(TransferImpl& t) noexcept {
   (t.next != nullptr ? t.next->previous : last_) = t.previous;
 }
 
-void Outbox::add(TransferImpl& t, bool waits) {
+/// For its deadline.
+bool Outbox::make_room(const TransferImpl& t) noexcept {
+  if (t.deadline == Clock::time_point::max() || active_ < timers_) return true;
+  const std::size_t more = 2 * (active_ + 1);
+  if (!deadlines_.try_reserve(more)) return false;
+  timers_ = more;
+  return true;
+}
+
+bool Outbox::add(TransferImpl& t, bool waits) {
+  if (!make_room(t)) return false;
   t.active = t.waits = true;
   enlist(t);
   ++active_;
-  if (t.deadline != Clock::time_point::max()) {
-    if (active_ > timers_) deadlines_.reserve(timers_ = 2 * active_);
-    deadlines_.wake(t.timer, nanos(t.deadline));
-  }
+  if (t.deadline != Clock::time_point::max()) deadlines_.wake(t.timer, nanos(t.deadline));
   if (!waits) queue(t);
+  return true;
 }
 
 void Outbox::let_go(TransferImpl& t) {

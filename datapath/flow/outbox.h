@@ -101,8 +101,9 @@ class Outbox {
     max_message_ = limits.max_message;
     window_.set_limits(limits.window);
   }
-  /// `waits`: it may not begin yet. It may be cancelled, be late, or end with all others.
-  void add(TransferImpl& transfer, bool waits = false);
+  /// `waits`: it may not begin yet. It may be cancelled, be late, or end with all others. False: there is no memory for
+  /// it, and nothing has changed; so it is of none that build_lone() gave requests of.
+  bool add(TransferImpl& transfer, bool waits = false);
   /// One that waited begins, behind those that were added before.
   void let_go(TransferImpl& transfer);
   /// Takes the oldest back, of which nothing was built yet; null: there is none.
@@ -189,6 +190,7 @@ class Outbox {
   };
 
   // outbox.cc
+  [[nodiscard]] bool make_room(const TransferImpl& transfer) noexcept;
   void enlist(TransferImpl& transfer) noexcept;
   void delist(TransferImpl& transfer) noexcept;
   void queue(TransferImpl& transfer);

@@ -178,7 +178,7 @@ bool Outbox::build_data(const Way& way, std::size_t most) {
 }
 
 std::span<const WorkRequest> Outbox::build_lone(const Way& way, TransferImpl& t, std::uint64_t id) {
-  if (has_backlog()) return {};
+  if (has_backlog() || !make_room(t)) return {};
   if (t.list == nullptr) {
     if (!t.has_message || !build_lone_message(way, t)) return {};
     requests_[0].id = id;

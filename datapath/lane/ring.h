@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,15 @@ class Ring {
     if (count_ == room_) grow();
     slots_[(head_ + count_) & mask_] = std::forward<U>(value);
     ++count_;
+  }
+  /// The next push_back() or add_back() throws nothing of its own. False: there is no memory for it.
+  [[nodiscard]] bool make_room() noexcept {
+    try {
+      if (count_ == room_) grow();
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
   }
   /// Room for one more behind, which is to be filled: it holds what drop_front() left there.
   T& add_back() {

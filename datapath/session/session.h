@@ -172,6 +172,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   void untie(TransferImpl& transfer);
   void begin_followers();
   [[nodiscard]] Flow& flow_of(TrafficClass traffic);
+  void give_to(Flow& flow, TransferImpl& transfer);
   void open_commands();
   void begin(Flow& flow);
   void begin_commands();

@@ -54,7 +54,13 @@ void SessionImpl::accept_transfer(TransferImpl& t) {
       drop_reference(*std::exchange(t.after, nullptr));
     }
   }
-  flow_of(t.traffic).accept(t);
+  give_to(flow_of(t.traffic), t);
+}
+
+void SessionImpl::give_to(Flow& flow, TransferImpl& t) {
+  if (flow.accept(t)) return;
+  t.reason = "no memory left";  // short enough to take none itself
+  transfer_ended(t, Code::kResourceExhausted);
 }
 
 /// What becomes of the followers of a transfer that has ended; along a chain of them the words stay the same.
@@ -137,7 +143,7 @@ void SessionImpl::begin(Flow& flow) {
 void SessionImpl::begin_commands() {
   if (commands_ == nullptr || id() == 0) return;
   if (has_classes()) return begin(*commands_);
-  while (TransferImpl* t = commands_->outbox().give_back()) bulk_.accept(*t);
+  while (TransferImpl* t = commands_->outbox().give_back()) give_to(bulk_, *t);
 }
 
 /// A frame that speaks of paths, of which it names the flow.

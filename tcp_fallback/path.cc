@@ -250,27 +250,29 @@ bool TcpPath::report_end() noexcept {
 bool TcpPath::end_turn() noexcept {
   const bool heard = std::exchange(heard_, false), held = std::exchange(held_, false);
   if (sender_.owes_an_ack_alone()) {
-    held_ = heard && answers_ && !held;
+    held_ = heard && hold_.may_wait() && !held;
     if (held_) return false;
-    answers_ &= !held;  // else a turn has passed, and there was no answer
+    if (held) hold_.waited_in_vain();  // a turn has passed, and there was no answer
+  } else if (held) {
+    hold_.went_along();
   }
   return flush();
 }
 
 void TcpPath::flush_held() noexcept {
-  if (held_) flush();
+  if (std::exchange(held_, false)) flush();
 }
 
 /// Whether this answers what came last, so that an acknowledgement could have gone with it.
 void TcpPath::note_post() noexcept {
   if (!heard_at_ || !polled_) return;
-  answers_ = answers_ || shared_.clock.now() - *heard_at_ < kAtOnce;
+  if (!hold_.may_wait() && shared_.clock.now() - *heard_at_ < kAtOnce) hold_.answered();
   heard_at_.reset();
 }
 
 bool TcpPath::flush() noexcept {
   if (state_ != State::kReady || send_error_ != 0 || sender_.idle()) return false;
-  held_ = false;  // it goes along
+  if (std::exchange(held_, false)) hold_.went_along();
   const IoResult sent = sender_.flush(stream_, shared_.turn);
   shared_.traffic.bytes_sent.add(sent.bytes);
   if (sent.bytes != 0) note_urgent();

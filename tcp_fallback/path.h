@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tcp_fallback/ack_hold.h"
 #include "tcp_fallback/frame.h"
 #include "tcp_fallback/receiver.h"
 #include "tcp_fallback/request_queue.h"
@@ -67,7 +68,7 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   /// Receives and reports; `look` says whether to look at the socket of a ready path, which else wait_fd() tells of.
   bool advance(bool look) noexcept;
   /// Sends what waits, at the end of a turn; but where the user answers messages at once an acknowledgement waits for
-  /// the answer, which takes it along, until the next turn at the latest.
+  /// the answer, which takes it along, until the next turn at the latest (ack_hold.h).
   bool end_turn() noexcept;
   /// Asks for what wait_fd() shall wake up for. False: there is something to report already.
   bool arm() noexcept;
@@ -131,8 +132,8 @@ class TcpPath final : public datapath::Path, private Receiver::Sink {
   bool readable_ = false;
   bool heard_ = false;             // a message, in this turn
   std::optional<Nanos> heard_at_;  // when the last one was, until something is posted
-  bool answers_ = false;           // what came last was answered at once,
-  bool held_ = false;              // so the acknowledgement waits
+  AckHold hold_;                   // where what comes is answered at once,
+  bool held_ = false;              // the acknowledgement waits
   bool announce_ready_ = false;
   std::uint32_t retransmitted_ = 0;  // segments, as far as they were counted
   int send_error_ = 0;               // errno: nothing more can be sent, but what arrived is still read

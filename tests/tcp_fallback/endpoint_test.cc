@@ -296,7 +296,50 @@ TEST_F(TcpAnswersTest, ThatDoNotComeAreWaitedForDuringOneTurn) {
   answer();
   EXPECT_EQ(heard(), "message ");
   ask();
+  EXPECT_EQ(heard(), "ack ") << "nor after one answer";
+  answer();
+  EXPECT_EQ(heard(), "message ");
+  ask();
   EXPECT_EQ(heard(), "") << "now it did";
+}
+
+TEST_F(TcpAnswersTest, AreWaitedForAfterMoreOfThemEachTimeThatNoneCame) {
+  for (int answers = 1; answers <= 8; answers *= 2) {
+    for (int given = 0; given < answers; ++given) {
+      ask();
+      EXPECT_EQ(heard(), "ack ") << given << " of " << answers;
+      answer();
+      EXPECT_EQ(heard(), "message ");
+    }
+    ask();
+    EXPECT_EQ(heard(), "") << answers;
+    endpoint_->poll();
+    EXPECT_EQ(heard(), "ack ");
+  }
+}
+
+TEST_F(TcpAnswersTest, ThatTakeItAlongMakeGoodForTheTimesThatNoneCame) {
+  const auto one = [this](std::string_view before, std::string_view with) {
+    ask();
+    EXPECT_EQ(heard(), before);
+    answer();
+    EXPECT_EQ(heard(), with);
+  };
+  const auto in_vain = [this] {
+    ask();
+    EXPECT_EQ(heard(), "");
+    endpoint_->poll();
+    EXPECT_EQ(heard(), "ack ");
+  };
+  one("ack ", "message ");
+  in_vain();
+  for (int i = 0; i < 2; ++i) one("ack ", "message ");
+  for (int i = 0; i < 2; ++i) one("", "ack message ");
+  in_vain();
+  for (int i = 0; i < 2; ++i) one("ack ", "message ");
+  in_vain();
+  for (int i = 0; i < 4; ++i) one("ack ", "message ");
+  one("", "ack message ");
 }
 
 TEST_F(TcpAnswersTest, ThatComeLateTeachNothing) {

@@ -39,26 +39,6 @@ Setter set_peer(PeerOption* peer) {
   };
 }
 
-bool is_meant(const std::string& word, const std::string& transport) {
-  if (word == transport) return true;
-  if (!transport.starts_with("verbs")) return false;
-  return word == "verbs" || word == (transport.starts_with("verbs:soft") ? "software" : "hardware");
-}
-
-/// As the engine takes --require and --forbid: whatever else there is to say of a device, it is not used.
-void apply_policy(const EngineConfig& config, std::vector<DeviceInfo>& devices) {
-  for (DeviceInfo& device : devices) {
-    const auto meant = [&](const std::string& word) { return is_meant(word, device.transport); };
-    const auto forbidden = std::ranges::find_if(config.forbid, meant);
-    const bool required = config.require.empty() || std::ranges::any_of(config.require, meant);
-    if (forbidden == config.forbid.end() && required) continue;
-    device.usable = false;
-    device.reason = forbidden != config.forbid.end()
-                        ? fmt::format("forbidden (--forbid {})", *forbidden)
-                        : fmt::format("not required (--require {})", fmt::join(config.require, ","));
-  }
-}
-
 void print_table(const std::vector<DeviceInfo>& devices) {
   std::size_t name = 9;
   std::size_t address = 7;
@@ -142,9 +122,7 @@ int devices_command(Words words) {
     console.error(numeric.error());
     return kFailure;
   }
-  std::vector<DeviceInfo> devices = engine->devices(*numeric);
-  apply_policy(config, devices);
-  print_table(devices);
+  print_table(engine->devices(*numeric));
   fmt::print("\nMemory of transfers: {}\n", printable(engine->stats().pool.pages));
   print_placement(engine->placement());
   if (peer_option.host.empty()) print_gpu_memory();

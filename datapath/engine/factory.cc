@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/words.h"
 #include "shm/factory.h"
@@ -93,6 +94,13 @@ std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_vie
   devices.push_back({"shm", "memory of this host", place ? *place : "", place.has_value(),
                      place ? "reaches this user's processes on this host" : place.error().message()});
   devices.push_back({"tcp", "kernel sockets", "all addresses", true, "works everywhere"});
+  // Whatever else there is to say of what is left out, it is not used.
+  for (DeviceInfo& device : devices) {
+    std::string why = why_not(policy_of(config), offer_named(device.transport));
+    if (why.empty()) continue;
+    device.usable = false;
+    device.reason = std::move(why);
+  }
   return devices;
 }
 

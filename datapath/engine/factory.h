@@ -23,7 +23,8 @@ Result<std::unique_ptr<Device>> open_device(const std::string& name, const Engin
 /// Whether the pool's memory may be given to peers of this host, to read: shm is used, and there are no principals, of
 /// whom one would see what is another's.
 [[nodiscard]] bool gives_pool(const EngineConfig& config);
-/// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not.
+/// Everything this host could use, toward `peer` (a numeric address) if there is one, and why or why not; what the
+/// policy leaves out is there, not usable, with the word that does.
 [[nodiscard]] std::vector<DeviceInfo> list_devices(const EngineConfig& config, std::string_view peer);
 
 }  // namespace fairlead::datapath

@@ -61,7 +61,7 @@ class Explain(Case):
         code, output, ways = self.explain(server, "--forbid", "shm,tcp")
         self.assertEqual(code, 0, output)
         self.assertEqual(ways["verbs:soft0"]["verdict"], "chosen")
-        self.assertEqual(ways["tcp"]["reason"], "no transport is left to use: tcp is forbidden here (forbid: tcp)")
+        self.assertEqual((ways["tcp"]["verdict"], ways["tcp"]["reason"]), ("unusable", "forbidden here (forbid: tcp)"))
         code, output, ways = self.explain(server, "--require", "software")
         self.assertEqual((code, ways["verbs:soft0"]["verdict"]), (0, "chosen"), output)
         self.assert_fails(self.explain(server, "--require", "hardware")[:2], 2, "no transport is left to use: ",
@@ -81,8 +81,8 @@ class Explain(Case):
         self.assertEqual(self.run_to_end("pull", server.listen, "--list", "--transport", "verbs:soft0")[0], 0)
 
     def test_devices_shows_what_a_policy_leaves_out(self):
-        for policy, why in (({"--forbid": "tcp"}, r"forbidden \(--forbid tcp\)"),
-                            ({"--forbid": "shm", "--require": "shm,software"}, r"not required \(--require shm,software\)")):
+        for policy, why in (({"--forbid": "tcp"}, r"forbidden here \(forbid: tcp\)"),
+                            ({"--forbid": "shm", "--require": "shm,software"}, r"not what is required here \(require: shm,software\)")):
             with self.subTest(policy):
                 code, output = self.run_to_end("devices", *(word for pair in policy.items() for word in pair))
                 self.assertEqual(code, 0, output)

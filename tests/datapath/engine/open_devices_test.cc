@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <string>
 #include <string_view>
 
+#include "datapath/engine/factory.h"
+#include "fairlead/engine.h"
 #include "fairlead/log.h"
 
 namespace fairlead::datapath {
@@ -27,6 +30,34 @@ TEST(OpenDevices, WhatPeersMayNotHaveIsSaidOnce) {
   EXPECT_EQ(lines, 1);
   EXPECT_TRUE(devices.offers().empty());
   devices.close();
+}
+
+// What a policy leaves out is listed all the same, with the word that does.
+TEST(EngineDevices, SayWhatThePolicyLeavesOut) {
+  const auto said_of = [](const EngineConfig& config, std::string_view transport) {
+    const Result<Engine> engine = Engine::create(config);
+    EXPECT_TRUE(engine) << engine.status().to_string();
+    std::string reason;
+    for (const DeviceInfo& device : engine->devices()) {
+      if (device.transport != transport) continue;
+      EXPECT_FALSE(device.usable) << transport;
+      reason = device.reason;
+    }
+    return reason;
+  };
+  EngineConfig config;
+  config.forbid = {"shm", "software"};
+  EXPECT_EQ(said_of(config, "shm"), "forbidden here (forbid: shm)");
+  EXPECT_EQ(said_of(config, "verbs:soft0"), "forbidden here (forbid: software)");
+  config.require = {"shm", "tcp"};
+  EXPECT_EQ(said_of(config, "shm"), "forbidden here (forbid: shm)");
+  config.forbid = {};
+  config.require = {"shm", "software"};
+  EXPECT_EQ(said_of(config, "tcp"), "not what is required here (require: shm,software)");
+  config.require = {"tcp"};
+  const DeviceInfo tcp = list_devices(config, {}).back();
+  EXPECT_TRUE(tcp.usable);
+  EXPECT_EQ(tcp.reason, "works everywhere");
 }
 
 }  // namespace

@@ -178,6 +178,7 @@ void SessionImpl::finish_close() {
   } else {
     host_->queues().forget(*this);
   }
+  early_ = {};
   events_over_.store(true, std::memory_order_release);
   using Ended = SessionHost::Ended;
   host_->session_closed(*this, !was_ready() ? Ended::kFailed : lost ? Ended::kLost : Ended::kOrderly);

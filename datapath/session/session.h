@@ -191,7 +191,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
     return is(bulk_) && (commands_ == nullptr || is(*commands_));
   }
   void deliver(Event&& event) override;
-  [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept override { return inbox.waiting(traffic); }
+  [[nodiscard]] std::size_t waiting(TrafficClass traffic) const noexcept override;
   void flow_usable(Event&& news) override;
   void flow_lost() override;
   void flow_described() override;
@@ -236,6 +236,7 @@ class SessionImpl final : public EventSource, public TransferSink, public FlowUs
   Flow bulk_;
   std::unique_ptr<Flow> commands_;                   // from when either end needs it
   std::atomic<const Flow*> commands_seen_{nullptr};  // the same, for any thread
+  std::vector<Event> early_;                         // commands that came before the session was ready
   std::uint32_t peer_version_ = 0;                   // the newest that it speaks; 0: not greeted yet
   List<TransferImpl> may_begin_;                     // what they were to follow has ended
   Outbox::Limits limits_;                            // the peer's

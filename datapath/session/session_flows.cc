@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "datapath/session/session.h"
 
@@ -164,7 +165,13 @@ void SessionImpl::handle_path_frame(const control::Frame& frame) {
 
 void SessionImpl::deliver(Event&& event) {
   if (event.kind == Event::Kind::kMessage) stats_.messages_received.add();
+  // The path of commands may be there before that of bulk is, whose beginning is the session's.
+  if (!was_ready()) return early_.push_back(std::move(event));
   host_->queues().push_event(*this, std::move(event));
+}
+
+std::size_t SessionImpl::waiting(TrafficClass traffic) const noexcept {
+  return inbox.waiting(traffic) + (traffic == TrafficClass::kCommands ? early_.size() : 0);
 }
 
 void SessionImpl::flow_usable(Event&& news) {
@@ -172,8 +179,11 @@ void SessionImpl::flow_usable(Event&& news) {
   if (bulk) saw(SessionEvent::kUsable);
   flow_described();
   if (was_ready() && all_flows([](Flow& flow) { return !flow.is_recovering(); })) set_public_state(PeerState::kReady);
-  if (bulk || !first) host_->queues().push_event(*this, std::move(news));
-  if (bulk && first) host_->session_ready(*this);
+  // How commands go is no news to who has not heard of the session.
+  if (bulk || (!first && was_ready())) host_->queues().push_event(*this, std::move(news));
+  if (!bulk || !first) return;
+  for (Event& event : std::exchange(early_, {})) host_->queues().push_event(*this, std::move(event));
+  host_->session_ready(*this);
 }
 
 void SessionImpl::flow_described() {

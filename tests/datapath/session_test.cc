@@ -121,7 +121,7 @@ class SessionTest : public testing::Test {
     encode(message, hello);
     paths.back()->events().on_message(*paths.back(), hello);
     pass(milliseconds(1));
-    EXPECT_EQ(said<control::PathReady>().size(), 1u);
+    EXPECT_EQ(said<control::PathReady>().size(), paths.size());
   }
   void notify(std::uint32_t value) { paths.back()->events().on_notification(*paths.back(), value); }
   template <typename Body>
@@ -171,7 +171,37 @@ TEST_F(SessionTest, WhoUsesAPathThatIsNotProvedIsNoPeer) {
   EXPECT_EQ(session->inbox.pending(), 0u);
 }
 
-// A path for commands may be there before the session is: what came over it goes with it.
+// A path for commands may be there before the session is.
+TEST_F(SessionTest, CommandsThatAreFasterThanTheBeginningComeAfterIt) {
+  greet();
+  prove(1);
+  notify(5);
+  notify(6);
+  EXPECT_FALSE(host->queues().any_events()) << "nobody knows the session yet";
+  EXPECT_EQ(host->ready, 0);
+  prove();
+  hear(control::PathReady{.epoch = 1});
+  EXPECT_EQ(host->ready, 1);
+  EXPECT_EQ(session->inbox.waiting(TrafficClass::kCommands), 2u);
+  using Kind = Event::Kind;
+  EXPECT_THAT(events(), testing::ElementsAre(Kind::kConnected, Kind::kNotification, Kind::kNotification));
+}
+
+TEST_F(SessionTest, WhatWaitsForTheBeginningIsWithinItsCredits) {
+  greet();
+  prove(1);
+  const std::size_t most = host->settings.max_pending_events;
+  const auto send = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) notify(5);
+    pass(milliseconds(1));
+  };
+  send(most);
+  EXPECT_TRUE(said<control::Goodbye>().empty());
+  send(2 * most);
+  EXPECT_EQ(said<control::Goodbye>().size(), 1u);
+}
+
+// With it goes what came over a path for commands.
 TEST_F(SessionTest, WhatCameOfOneThatNeverWasReadyIsNotKept) {
   greet();
   prove(1);

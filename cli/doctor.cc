@@ -66,8 +66,9 @@ int doctor_command(Words words) {
             "It changes nothing. Verdicts: ok; advice (it works, and could be better); problem (something fails); not\n"
             "here. Exit codes: 0 no problem, 1 a problem, 2 wrong usage.");
   args.option("--only", "NAME,...", "Only these checks", set_checks(&only));
-  args.option("--root", "FOLDER", "Read the files of /proc and /sys below this folder instead of this machine's",
-              set_text(&root));
+  args.option_by_itself("--root", "FOLDER",
+                        "Read the files of /proc and /sys below this folder instead of this machine's",
+                        set_text(&root));
   args.flag_by_itself("--json", &json, "Write the findings to standard output as JSON, instead");
   if (const auto exit = args.parse(words)) return *exit;
 

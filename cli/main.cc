@@ -60,7 +60,8 @@ void print_help(std::FILE* out) {
   fmt::print(
       out,
       "\n'fairlead COMMAND --help' shows flags, defaults and examples, and behind each flag the variable of the\n"
-      "environment that sets it, too: FAIRLEAD_SOME_NAME of --some-name; of several names the first counts.\n"
+      "environment that sets it, too: FAIRLEAD_SOME_NAME of --some-name; of several names the first counts. A flag\n"
+      "without one (status --once, bench trace --bandwidth) would mean something else in another command.\n"
       "FAIRLEAD_LOG=debug|info|warning|error|off sets the log level.\n"
       "Exit codes: 0 done, 1 failed, 2 wrong usage, 128 and the signal if interrupted; of 'run' the program's.\n");
 }

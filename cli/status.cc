@@ -102,7 +102,7 @@ int status_command(Words words) {
       "  fairlead status gpu7:9100 --json - --interval 10");
   args.positional("HOST:PORT", "Where the server has its metrics", set_host_port(&options.server, true));
   args.option("--interval", "S", "Seconds that rates are over (default 1)", set_seconds(&options.interval, 0.05, 3600));
-  args.flag("--once", &options.once, "Once, also on a terminal");
+  args.flag_by_itself("--once", &options.once, "Once, also on a terminal");
   args.option("--json", "FILE", "Write it as JSON, once; - for standard output", set_text(&options.json));
   if (const auto exit = args.parse(words)) return *exit;
   struct sigaction action{};

@@ -47,7 +47,7 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
 struct Args::Impl {
   struct FromEnvironment {
     CLI::Option* option;
-    std::string variable;
+    std::string variable;  // empty: only the command line and a file set it
     Setter setter;
   };
 
@@ -62,6 +62,17 @@ struct Args::Impl {
   void apply(const std::string& name, const Setter& setter, const std::string& text) {
     const Status status = setter(text);
     if (!status.ok()) throw CLI::ValidationError(name, status.message());
+  }
+
+  void add_option(const std::string& names, const std::string& value, std::string help, Setter setter,
+                  const std::string& variable) {
+    const bool names_file = value == "FILE" && names != "--config";  // FAIRLEAD_CONFIG may be empty: there is none
+    if (names_file) setter = unless_empty(std::move(setter));
+    if (!variable.empty()) help += " [" + variable + "]";
+    CLI::Option* option = app.add_option_function<std::string>(
+        names, [this, names, setter](const std::string& text) { apply(names, setter, text); }, std::move(help));
+    option->type_name(value)->take_last();
+    environment.push_back({option, variable, std::move(setter)});
   }
 
   CLI::Option* add_switch(const std::string& names, const Setter& setter, std::string help) {
@@ -155,14 +166,11 @@ Args::Args(std::string command, std::string summary, std::string examples) : imp
 Args::~Args() = default;
 
 void Args::option(const std::string& names, const std::string& value, std::string help, Setter setter) {
-  const std::string variable = environment_name(names);
-  const bool names_file = value == "FILE" && names != "--config";  // FAIRLEAD_CONFIG may be empty: there is none
-  if (names_file) setter = unless_empty(std::move(setter));
-  CLI::Option* option = impl_->app.add_option_function<std::string>(
-      names, [impl = impl_.get(), names, setter](const std::string& text) { impl->apply(names, setter, text); },
-      std::move(help) + " [" + variable + "]");
-  option->type_name(value)->take_last();
-  impl_->environment.push_back({option, variable, std::move(setter)});
+  impl_->add_option(names, value, std::move(help), std::move(setter), environment_name(names));
+}
+
+void Args::option_by_itself(const std::string& names, const std::string& value, std::string help, Setter setter) {
+  impl_->add_option(names, value, std::move(help), std::move(setter), "");
 }
 
 void Args::flag(const std::string& names, bool* target, std::string help) {
@@ -226,7 +234,7 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
   try {
     impl_->app.parse(std::move(reversed));
     for (const auto& [option, variable, setter] : impl_->environment) {
-      const char* text = std::getenv(variable.c_str());
+      const char* text = variable.empty() ? nullptr : std::getenv(variable.c_str());
       if (option->count() == 0 && text != nullptr) impl_->apply("environment variable " + variable, setter, text);
     }
     for (const std::string& name : impl_->required) {

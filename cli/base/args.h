@@ -38,7 +38,9 @@ class Args {
   /// comes to the setter, as of unless_empty().
   void option(const std::string& names, const std::string& value, std::string help, Setter setter);
   void flag(const std::string& names, bool* target, std::string help);
-  /// The same, which only the command line sets: where the variable of that name is another command's option.
+  /// The same, without a variable: where the one of that name means something else to another command. (A file of
+  /// settings, which is one command's, may have the option.)
+  void option_by_itself(const std::string& names, const std::string& value, std::string help, Setter setter);
   void flag_by_itself(const std::string& names, bool* target, std::string help);
   /// Adds --config FILE: every option and flag of the command can be set there, too. A file is read as a whole: what is
   /// wrong in it is refused, also where a flag says otherwise.

@@ -215,8 +215,8 @@ int bench_trace_command(Words words) {
   args.flag("--emulate", &options.emulate, "Do not replay: compute steps for round trips and bandwidths");
   args.option("--rtt", "LIST", "--emulate: round trips (default 1us,5us,20us,50us,200us)",
               set_list(&options.round_trips, bench::parse_round_trips));
-  args.option("--bandwidth", "LIST", "--emulate: bits a second each way (default 10G,25G,100G)",
-              set_list(&options.bandwidths, bench::parse_bandwidths));
+  args.option_by_itself("--bandwidth", "LIST", "--emulate: bits a second each way (default 10G,25G,100G)",
+                        set_list(&options.bandwidths, bench::parse_bandwidths));
   args.option("--copy-bandwidth", "B", "--emulate: bits a second between the device and its host (default 200G)",
               set_list(&options.copy_bandwidth, bench::parse_bandwidths));
   args.option("--svg", "FILE", "--emulate: draw the curves; - for standard output", set_text(&options.svg));

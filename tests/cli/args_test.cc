@@ -94,6 +94,18 @@ TEST(Args, ASwitchByItselfHasNoVariable) {
   ::unsetenv("FAIRLEAD_JSON");
 }
 
+TEST(Args, AnOptionByItselfHasNoVariable) {
+  ::setenv("FAIRLEAD_BANDWIDTH", "mlx5_0=12.5", 1);  // another command's
+  std::uint64_t bandwidth = 0;
+  Args args("bench trace", "Replays.", "");
+  args.option_by_itself("--bandwidth", "B", "Bits a second", set_size(&bandwidth, 1, 1000));
+  EXPECT_FALSE(args.parse({}));
+  const char* const words[] = {"--bandwidth", "7"};
+  EXPECT_FALSE(args.parse(words));
+  EXPECT_EQ(bandwidth, 7U);
+  ::unsetenv("FAIRLEAD_BANDWIDTH");
+}
+
 TEST(Args, AnEmptyNameOfAFileIsRefused) {
   for (const std::vector<const char*>& words : {std::vector<const char*>{"x", "--keys", ""}, {"x", "--keys="}}) {
     const Parsed parsed = parse(words);

@@ -12,6 +12,8 @@ import subprocess
 
 from harness import PATIENCE, PROGRAM, Case, main, random_model, tensor, write_raw, write_safetensors
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
 
 class Usage(Case):
     def test_no_command_and_unknown_command(self):
@@ -51,6 +53,20 @@ class Usage(Case):
         result = self.run_to_end("bench", "bw", "--local", "--transport", "verbs:soft0",
                                  env={"FAIRLEAD_PACKET_IO": "udp,frop=1"})
         self.assert_fails(result, 2, "frop")
+
+    def test_a_variable_that_is_for_one_command_is_none_for_another(self):
+        trace = str(ROOT / "bench/trace/models/gpt2_small_decode.jsonl")
+        for words in (["bench", "trace", trace, "--emulate"], ["version"]):
+            code, output = self.run_to_end(*words, env={"FAIRLEAD_BANDWIDTH": "mlx5_0=12.5"})
+            self.assertEqual(code, 0, output)
+        code, output = self.run_to_end("doctor", env={"FAIRLEAD_ROOT": "node1:7473"})  # where rank 0 of a job is
+        self.assertNotIn("node1", output)
+        self.assert_fails(self.run_to_end("topo", "--plan", env={"FAIRLEAD_BANDWIDTH": "10G"}), 2,
+                          "environment variable FAIRLEAD_BANDWIDTH: '10G' is wrong; legal: NAME=GB/s")
+        self.assert_fails(self.run_to_end("serve", env={"FAIRLEAD_ONCE": "maybe"}), 2,
+                          "environment variable FAIRLEAD_ONCE: 'maybe' is not legal here .legal: 1, true")
+        for words, variable in ((["status"], "FAIRLEAD_ONCE"), (["bench", "trace"], "FAIRLEAD_BANDWIDTH"), (["doctor"], "FAIRLEAD_ROOT")):
+            self.assertNotIn(variable, self.run_to_end(*words, "--help")[1])
 
     def test_values_that_only_the_engine_can_judge(self):
         for flags, pattern in ((["--packet-io", "udp,frop=1"], "'frop=1' is wrong: legal: udp"), (["--soft-address", "1.2.3.999"], "numeric")):

@@ -21,10 +21,11 @@ Result<Json> measure_pair(Group& group, std::size_t to, const MatrixPlan& plan) 
   bandwidth.duration = latency.duration = plan.duration;
   latency.kind = Kind::kLatency;
   const Result<Sample> bulk = measure(link, bandwidth, plan.size);
-  if (!bulk) return bulk.error();
-  const Result<Sample> small = measure(link, latency, plan.latency_size);
+  const Result<Sample> small = bulk ? measure(link, latency, plan.latency_size) : bulk;
+  const Result<Json> ended = link.ask("end");  // the other end is not to wait for more, also if it failed
+  if (!ended) link.peer().close();
   if (!small) return small.error();
-  if (const Result<Json> ended = link.ask("end"); !ended) return ended.error();
+  if (!ended) return ended.error();
   return Json(Json::Object{{"bytes_per_second", bytes_per_second(*bulk)},
                            {"latency_p50", small->latency.percentile(50)},
                            {"latency_p99", small->latency.percentile(99)},
@@ -48,6 +49,25 @@ Result<std::string> take_part(Group& group, Target& target, const std::vector<Pa
   return active ? figures->dump() : std::string();
 }
 
+/// What a rank has to say that failed, for rank 0.
+std::string failed(const Status& why) {
+  return Json(Json::Object{{"error", why.message()}, {"code", static_cast<std::uint64_t>(why.code())}}).dump();
+}
+
+/// Why one of the ranks failed, if it said that it did.
+Status failure_of(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    const Result<Json> said = text.empty() ? Json() : Json::parse(text);
+    const Json* error = said ? said->find("error") : nullptr;
+    if (error == nullptr || error->string() == nullptr) continue;
+    const Json* code = said->find("code");
+    const double number = code != nullptr ? code->number().value_or(0) : 0;
+    const bool known = number >= 1 && number <= static_cast<double>(Code::kInternal);
+    return {known ? static_cast<Code>(number) : Code::kUnavailable, *error->string()};
+  }
+  return {};
+}
+
 /// Of `pair`, as its active end said; false: not so.
 bool take_in(Matrix& matrix, Pair pair, const std::string& text) {
   const Result<Json> figures = Json::parse(text);
@@ -66,12 +86,9 @@ bool take_in(Matrix& matrix, Pair pair, const std::string& text) {
   return true;
 }
 
-}  // namespace
-
-Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
-                              const std::function<void(std::size_t, std::size_t)>& tell) {
+Status play(Group& group, const MatrixPlan& plan, Matrix& matrix,
+            const std::function<void(std::size_t, std::size_t)>& tell) {
   const std::size_t ranks = group.size();
-  Matrix matrix;
   matrix.bytes_per_second = matrix.latency_p50 = matrix.latency_p99 = Grid(ranks);
   matrix.transports.resize(ranks * (ranks - 1));
   const Result<std::vector<std::string>> hosts = group.gather(host_info().name);
@@ -90,19 +107,33 @@ Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
     if (matrix.interrupted) break;
     if (const Status all = group.barrier(); !all.ok()) return all;
     const Result<std::string> said = take_part(group, target, turn, plan);
+    if (!said && group.rank() == 0) return said.error();
+    const Result<std::vector<std::string>> texts = group.gather(said ? *said : failed(said.error()));
     if (!said) return said.error();
-    const Result<std::vector<std::string>> texts = group.gather(*said);
     if (!texts) return texts.error();
+    if (group.rank() == 0) {
+      const Status failure = failure_of(*texts);
+      for (const Pair pair : turn) {
+        if (take_in(matrix, pair, (*texts)[pair.from]) || !failure.ok()) continue;
+        return {Code::kDataLoss, fmt::format("rank {}: its figures of rank {} are none", pair.from, pair.to)};
+      }
+      if (!failure.ok()) return failure;
+    }
     ++matrix.turns;
     if (group.rank() != 0) continue;
-    for (const Pair pair : turn) {
-      if (take_in(matrix, pair, (*texts)[pair.from])) continue;
-      return Status(Code::kDataLoss, fmt::format("rank {}: its figures of rank {} are none", pair.from, pair.to));
-    }
     if (tell) tell(matrix.turns, turns.size());
   }
-  if (const Status all = group.barrier(); !all.ok()) return all;
-  return matrix;
+  return group.barrier();
+}
+
+}  // namespace
+
+Status measure_matrix(Group& group, const MatrixPlan& plan, Matrix* made,
+                      const std::function<void(std::size_t, std::size_t)>& tell) {
+  *made = {};
+  made->failed = play(group, plan, *made, tell);
+  made->interrupted |= !made->failed.ok();
+  return made->failed;
 }
 
 }  // namespace fairlead::bench

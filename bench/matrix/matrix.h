@@ -34,14 +34,15 @@ struct Matrix {
   std::vector<MatrixRank> ranks;
   Grid bytes_per_second{0}, latency_p50{0}, latency_p99{0};  // ns
   std::vector<std::string> transports;                       // of pairs in the order of Grid::pairs()
-  std::size_t turns = 0;
-  bool interrupted = false;  // pairs of turns that were not made have zeros
+  std::size_t turns = 0;                                     // that were made, by all of their pairs
+  bool interrupted = false;                                  // pairs of turns that were not made have zeros
+  Status failed = {};                                        // if that is why
 };
 
 /// Every rank calls it with the same plan. `tell(done, all)`, at rank 0, hears of every turn that is over. All data is
 /// verified. Once the plan's stop flag is set at rank 0 the turn under way is the last, at all ranks. Errors: those of
-/// measure() and of the group, naming the ranks.
-Result<Matrix> measure_matrix(Group& group, const MatrixPlan& plan,
-                              const std::function<void(std::size_t, std::size_t)>& tell = {});
+/// measure() and of the group, naming the ranks; at rank 0 `*made` then has what was measured before, and is marked.
+Status measure_matrix(Group& group, const MatrixPlan& plan, Matrix* made,
+                      const std::function<void(std::size_t, std::size_t)>& tell = {});
 
 }  // namespace fairlead::bench

@@ -95,20 +95,22 @@ Json report(const Matrix& matrix, const MatrixPlan& plan, const MatrixOutliers& 
   }
   add(slow_ranks, slow_pairs, kBandwidth, outliers.bandwidth);
   add(slow_ranks, slow_pairs, kLatency, outliers.latency);
-  return report_head("fairlead.bench.matrix/1", {{"host", to_json(host_info())},
-                                                 {"ranks", std::move(ranks)},
-                                                 {"size_bytes", plan.size},
-                                                 {"latency_size_bytes", plan.latency_size},
-                                                 {"depth", plan.depth},
-                                                 {"duration_seconds", plan.duration},
-                                                 {"turns", matrix.turns},
-                                                 {"latency_kind", "half_round_trip"},
-                                                 {"pairs", std::move(pairs)},
-                                                 {"slow_factor", factor},
-                                                 {"slow_ranks", std::move(slow_ranks)},
-                                                 {"slow_pairs", std::move(slow_pairs)},
-                                                 {"verified", true},
-                                                 {"interrupted", matrix.interrupted}});
+  return report_head("fairlead.bench.matrix/1",
+                     {{"host", to_json(host_info())},
+                      {"ranks", std::move(ranks)},
+                      {"size_bytes", plan.size},
+                      {"latency_size_bytes", plan.latency_size},
+                      {"depth", plan.depth},
+                      {"duration_seconds", plan.duration},
+                      {"turns", matrix.turns},
+                      {"latency_kind", "half_round_trip"},
+                      {"pairs", std::move(pairs)},
+                      {"slow_factor", factor},
+                      {"slow_ranks", std::move(slow_ranks)},
+                      {"slow_pairs", std::move(slow_pairs)},
+                      {"verified", true},
+                      {"interrupted", matrix.interrupted},
+                      {"error", matrix.failed.ok() ? Json() : Json(matrix.failed.to_string())}});
 }
 
 std::vector<std::string> lines(const Matrix& matrix, const MatrixOutliers& outliers) {

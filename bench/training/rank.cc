@@ -111,11 +111,12 @@ Status Trainer::exchange(std::size_t offset, std::size_t bytes) {
   return {};
 }
 
-Result<TrainingTimes> train(Group& group, const TrainingPlan& plan, const std::atomic<int>* stop) {
+namespace {
+
+Status take_steps(Group& group, const TrainingPlan& plan, TrainingTimes& times, const std::atomic<int>* stop) {
   GradientMemory memory;
   Result<Trainer> trainer = Trainer::prepare(&group, plan, "gradients", &memory);
   if (!trainer) return trainer.error();
-  TrainingTimes times;
   std::uint64_t before = 0;
   CpuStopwatch whole;
   for (std::size_t i = 0; i < plan.warm_up + plan.steps; ++i) {
@@ -130,15 +131,24 @@ Result<TrainingTimes> train(Group& group, const TrainingPlan& plan, const std::a
     }
     const Stopwatch one;
     if (const Status done = trainer->step(); !done.ok()) return done;
-    if (i >= plan.warm_up) times.step_seconds.push_back(one.seconds());
-  }
-  if (!times.step_seconds.empty()) {
+    if (i < plan.warm_up) continue;
+    times.step_seconds.push_back(one.seconds());
     times.cpu_seconds = whole.cpu_seconds();
     times.sums = trainer->sums() - before;
+  }
+  if (!times.step_seconds.empty()) {
     if (const Status same = trainer->check(); !same.ok()) return same;
   }
-  if (const Status all = group.barrier(); !all.ok()) return all;
-  return times;
+  return group.barrier();
+}
+
+}  // namespace
+
+Status train(Group& group, const TrainingPlan& plan, TrainingTimes* times, const std::atomic<int>* stop) {
+  *times = {};
+  const Status ended = take_steps(group, plan, *times, stop);
+  times->interrupted |= !ended.ok();
+  return ended;
 }
 
 }  // namespace fairlead::bench

@@ -72,7 +72,7 @@ struct TrainingTimes {
 
 /// Runs the plan as this rank of `group`; every rank does, with the same plan. Afterwards what came out is compared
 /// with what it must be. Once `stop` is not 0 at rank 0 the step under way is the last, at all of them. Errors:
-/// kDataLoss (it is something else), those of AllReduce.
-Result<TrainingTimes> train(Group& group, const TrainingPlan& plan, const std::atomic<int>* stop = nullptr);
+/// kDataLoss (it is something else), those of AllReduce; `*times` has the steps that were over by then, interrupted.
+Status train(Group& group, const TrainingPlan& plan, TrainingTimes* times, const std::atomic<int>* stop = nullptr);
 
 }  // namespace fairlead::bench

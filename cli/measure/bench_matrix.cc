@@ -31,21 +31,22 @@ Status measure_as(bench::Group& group, const Options& options, Console& console)
     console.line(fmt::format("{} ranks have met: {} turns, of {:g} s or more each", group.size(),
                              bench::tournament(group.size()).size(), 2 * options.plan.duration));
   }
-  const Result<bench::Matrix> matrix = bench::measure_matrix(group, options.plan, tell);
-  if (!matrix) return matrix.error();
-  if (group.rank() != 0) return {};
-  if (matrix->turns == 0) {
-    console.line("interrupted before the first turn was over");
-    return {};
+  bench::Matrix matrix;
+  const Status ended = bench::measure_matrix(group, options.plan, &matrix, tell);
+  if (group.rank() != 0) return ended;
+  if (matrix.latency_p50.measured().empty()) {
+    if (ended.ok()) console.line("interrupted before the first turn was over");
+    return ended;
   }
-  const bench::MatrixOutliers outliers = bench::find_outliers(*matrix, options.slow);
-  for (const std::string& line : bench::lines(*matrix, outliers)) console.line(line);
+  const bench::MatrixOutliers outliers = bench::find_outliers(matrix, options.slow);
+  for (const std::string& line : bench::lines(matrix, outliers)) console.line(line);
   Status json, svg;
   if (!options.json.empty()) {
-    const bench::Json document = bench::report(*matrix, options.plan, outliers, options.slow);
+    const bench::Json document = bench::report(matrix, options.plan, outliers, options.slow);
     json = bench::write_text(options.json, document.dump(2) + "\n");
   }
-  if (!options.svg.empty()) svg = bench::write_text(options.svg, bench::draw(*matrix, outliers));
+  if (!options.svg.empty()) svg = bench::write_text(options.svg, bench::draw(matrix, outliers));
+  if (!ended.ok()) return ended;
   return json.ok() ? svg : json;
 }
 

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,22 +31,25 @@ struct Options {
 };
 
 struct Figures {
-  double step, samples_per_second, efficiency, bytes, cpu_per_gigabyte;
+  double step, samples_per_second, efficiency, bytes;
+  std::optional<double> cpu_per_gigabyte;
 };
 
-Figures figures_of(const Options& options, const bench::TrainingTimes& times, std::size_t ranks, double cpu_seconds) {
+Figures figures_of(const Options& options, const bench::TrainingTimes& times, std::size_t ranks,
+                   std::optional<double> cpu_seconds) {
   const auto n = static_cast<double>(ranks);
   const double step = bench::median(times.step_seconds);
   const double bytes =
       2 * (n - 1) / n *
       static_cast<double>(options.training.plan.model.parameters() * element_size(options.training.plan.dtype));
   const double sent = bytes * n * static_cast<double>(times.step_seconds.size());
+  if (cpu_seconds) cpu_seconds = sent > 0 ? *cpu_seconds / (sent / 1e9) : 0;
   return {step, static_cast<double>(options.training.batch) * n / step, options.training.compute_seconds / step, bytes,
-          sent > 0 ? cpu_seconds / (sent / 1e9) : 0};
+          cpu_seconds};
 }
 
 Status report(const Options& options, const bench::Group& group, const bench::TrainingTimes& times,
-              const std::string& path, const Figures& figures, Console& console) {
+              const std::string& path, const Figures& figures, const Status& ended, Console& console) {
   const bench::Model& model = options.training.plan.model;
   const auto [least, most] = std::minmax_element(times.step_seconds.begin(), times.step_seconds.end());
   if (!path.empty()) console.line(path);
@@ -56,8 +61,9 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
   console.line(fmt::format("a step {:.1f} ms, {:.1f} to {:.1f}, of {}: {:.1f} {}s/s, efficiency {:.3f}",
                            figures.step * 1e3, *least * 1e3, *most * 1e3, times.step_seconds.size(),
                            figures.samples_per_second, model.sample, figures.efficiency));
-  console.line(fmt::format("each rank sends {} a step; {:.3f} core-seconds a GB sent",
-                           bench::format_bytes(figures.bytes), figures.cpu_per_gigabyte));
+  std::string cost = fmt::format("each rank sends {} a step", bench::format_bytes(figures.bytes));
+  if (figures.cpu_per_gigabyte) cost += fmt::format("; {:.3f} core-seconds a GB sent", *figures.cpu_per_gigabyte);
+  console.line(cost);
   if (times.interrupted) console.line("interrupted: what stands above is all that was measured");
   if (options.json.empty()) return {};
   bench::Json::Array steps;
@@ -81,26 +87,32 @@ Status report(const Options& options, const bench::Group& group, const bench::Tr
        {"samples_per_second", figures.samples_per_second},
        {"efficiency", figures.efficiency},
        {"bytes_sent_per_step_and_rank", figures.bytes},
-       {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte},
-       {"verified", true},
-       {"interrupted", times.interrupted}});
+       {"cpu_seconds_per_gigabyte", figures.cpu_per_gigabyte ? bench::Json(*figures.cpu_per_gigabyte) : bench::Json()},
+       {"verified", ended.ok()},
+       {"interrupted", times.interrupted},
+       {"error", ended.ok() ? bench::Json() : bench::Json(ended.to_string())}});
   return bench::write_text(options.json, document.dump(2) + "\n");
 }
 
 Status train_as(bench::Group& group, const Options& options, Console& console) {
-  const Result<bench::TrainingTimes> times = bench::train(group, options.training.plan, &interruption());
-  if (!times) return times.error();
-  const Result<std::vector<std::uint64_t>> cpu = group.gather(static_cast<std::uint64_t>(times->cpu_seconds * 1e9));
-  if (!cpu) return cpu.error();
-  if (group.rank() != 0) return {};
-  if (times->step_seconds.empty()) {
-    console.line("interrupted before the first step that counts was over");
-    return {};
+  const std::string path = group.size() > 1 && group.rank() == 0 ? group.peer(1).explain() : std::string();
+  bench::TrainingTimes times;
+  Status ended = bench::train(group, options.training.plan, &times, &interruption());
+  std::optional<double> cpu_seconds;  // of all ranks, unless one failed
+  if (ended.ok()) {
+    const Result<std::vector<std::uint64_t>> cpu = group.gather(static_cast<std::uint64_t>(times.cpu_seconds * 1e9));
+    ended = cpu.status();
+    if (cpu) cpu_seconds = static_cast<double>(std::accumulate(cpu->begin(), cpu->end(), std::uint64_t{0})) * 1e-9;
   }
-  double cpu_seconds = 0;
-  for (const std::uint64_t ns : *cpu) cpu_seconds += static_cast<double>(ns) * 1e-9;
-  const std::string path = group.size() > 1 ? group.peer(1).explain() : std::string();
-  return report(options, group, *times, path, figures_of(options, *times, group.size(), cpu_seconds), console);
+  if (group.rank() != 0) return ended;
+  if (times.step_seconds.empty()) {
+    if (ended.ok()) console.line("interrupted before the first step that counts was over");
+    return ended;
+  }
+  times.interrupted |= !ended.ok();
+  const Figures figures = figures_of(options, times, group.size(), cpu_seconds);
+  const Status written = report(options, group, times, path, figures, ended, console);
+  return ended.ok() ? written : ended;
 }
 
 }  // namespace

@@ -108,9 +108,10 @@ TEST(MatrixOf, AllPairsAreMeasuredAndReported) {
   std::vector<std::size_t> told;
   Matrix first;
   expect_ok(run_ranks(3, [&](Group& group) -> Status {
-    Result<Matrix> matrix = measure_matrix(group, plan, [&](std::size_t done, std::size_t) { told.push_back(done); });
-    if (matrix && group.rank() == 0) first = *std::move(matrix);
-    return matrix.status();
+    Matrix matrix;
+    Status ended = measure_matrix(group, plan, &matrix, [&](std::size_t done, std::size_t) { told.push_back(done); });
+    if (group.rank() == 0) first = std::move(matrix);
+    return ended;
   }));
   EXPECT_EQ(told, (std::vector<std::size_t>{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(first.transports, std::vector<std::string>(6, "tcp"));
@@ -131,10 +132,11 @@ TEST(MatrixOf, OneThatWasInterruptedHasTheTurnsThatWereMade) {
   Matrix first;
   expect_ok(run_ranks(3, [&](Group& group) -> Status {
     const MatrixPlan plan{.size = 4096, .depth = 2, .duration = 0.01, .stop = group.rank() == 0 ? &stop : &not_heeded};
-    Result<Matrix> matrix = measure_matrix(group, plan, [&](std::size_t, std::size_t) { stop = 1; });
+    Matrix matrix;
+    Status ended = measure_matrix(group, plan, &matrix, [&](std::size_t, std::size_t) { stop = 1; });
     EXPECT_EQ(group.patience(), std::chrono::seconds(61));
-    if (matrix && group.rank() == 0) first = *std::move(matrix);
-    return matrix.status();
+    if (group.rank() == 0) first = std::move(matrix);
+    return ended;
   }));
   EXPECT_TRUE(first.interrupted);
   EXPECT_EQ(first.turns, 1U);
@@ -153,10 +155,36 @@ TEST(MatrixOf, OneThatWasInterruptedHasTheTurnsThatWereMade) {
 TEST(MatrixOf, ARankThatIsNotThereAnyMoreEndsAll) {
   const std::vector<Status> ended = run_ranks(3, [](Group& group) -> Status {
     if (group.rank() == 1) return {};
-    return measure_matrix(group, {.size = 4096, .duration = 0.01}).status();
+    Matrix matrix;
+    return measure_matrix(group, {.size = 4096, .duration = 0.01}, &matrix);
   });
   EXPECT_FALSE(ended[0].ok());
   EXPECT_FALSE(ended[2].ok());
+}
+
+// What rank 2 asks of the others is refused: rank 0 is told, and has the other pairs.
+TEST(MatrixOf, APairThatFailsIsNamedAndLeavesTheOthers) {
+  Matrix first;
+  const std::vector<Status> ended = run_ranks(3, [&](Group& group) -> Status {
+    std::size_t turns = 0;
+    MatrixPlan plan{.size = 4096, .duration = 0.01};
+    Matrix matrix;
+    if (group.rank() == 2) plan.size = kMaxSize + 1;
+    Status status = measure_matrix(group, plan, &matrix, [&](std::size_t, std::size_t) { ++turns; });
+    if (group.rank() == 0) {
+      EXPECT_EQ(turns, matrix.turns);
+      first = std::move(matrix);
+    }
+    return status;
+  });
+  EXPECT_NE(ended[0].message().find("rank 2 to rank "), std::string::npos) << ended[0].to_string();
+  EXPECT_FALSE(ended[2].ok());
+  EXPECT_TRUE(first.interrupted);
+  const Json document = report(first, {}, find_outliers(first, 1.25), 1.25);
+  ASSERT_NE(document.find("error")->string(), nullptr);
+  EXPECT_EQ(*document.find("error")->string(), ended[0].to_string());
+  EXPECT_EQ(document.find("interrupted")->boolean(), true);
+  EXPECT_EQ(document.find("pairs")->array()->size(), first.latency_p50.measured().size());
 }
 
 TEST(MatrixOf, OutliersAreNamedInLinesAndMarkedInTheDrawing) {

@@ -74,11 +74,12 @@ TEST(TrainingStep, RanksSumTheSameWhateverTheirClocksSay) {
   plan.step = {.compute_seconds = 0.02, .fusion_bytes = 16384};
   plan.steps = 4;
   expect_ok(run_ranks(3, [&](Group& group) -> Status {
-    const Result<TrainingTimes> times = train(group, plan);
-    if (!times) return times.error();
-    EXPECT_EQ(times->step_seconds.size(), 4U);
-    EXPECT_GE(times->sums, 4U * 17);  // 272,840 bytes, 16 KiB at a time
-    return {};
+    TrainingTimes times;
+    Status ended = train(group, plan, &times);
+    if (!ended.ok()) return ended;
+    EXPECT_EQ(times.step_seconds.size(), 4U);
+    EXPECT_GE(times.sums, 4U * 17);  // 272,840 bytes, 16 KiB at a time
+    return ended;
   }));
 }
 
@@ -109,9 +110,10 @@ TEST(TrainingStep, WhoComputesForLongIsNotTakenForDead) {
   plan.warm_up = 0;
   plan.steps = 1;
   const auto job = [&](Group& group) -> Status {
-    const Result<TrainingTimes> times = train(group, plan);
+    TrainingTimes times;
+    Status ended = train(group, plan, &times);
     EXPECT_EQ(group.patience(), std::chrono::seconds(66));
-    return times.status();
+    return ended;
   };
   expect_ok(run_ranks(2, job, Progress::kApplication, std::chrono::seconds(2)));
 }
@@ -132,14 +134,15 @@ TEST(TrainingStep, TheFirstRankSaysWhenItIsOver) {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
           stop = 1;
         });
-      const Result<TrainingTimes> times = train(group, plan, first ? &stop : group.rank() == 1 ? &not_heeded : &go_on);
-      if (!times) return times.error();
-      EXPECT_TRUE(times->interrupted);
-      EXPECT_LT(times->step_seconds.size(), plan.steps);
+      TrainingTimes times;
+      Status ended = train(group, plan, &times, first ? &stop : group.rank() == 1 ? &not_heeded : &go_on);
+      if (!ended.ok()) return ended;
+      EXPECT_TRUE(times.interrupted);
+      EXPECT_LT(times.step_seconds.size(), plan.steps);
       if (stopped != 0) {
-        EXPECT_TRUE(times->step_seconds.empty());
+        EXPECT_TRUE(times.step_seconds.empty());
       }
-      return {};
+      return ended;
     }));
   }
 }
@@ -148,8 +151,11 @@ TEST(TrainingStep, PlansThatDifferAreFoundOut) {
   const std::vector<Status> ended = run_ranks(2, [&](Group& group) -> Status {
     TrainingPlan plan;
     plan.model.layers.push_back({"", {1000 + group.rank()}, 1});
-    const Result<TrainingTimes> times = train(group, plan);
-    return times ? Status() : times.error();
+    TrainingTimes times;
+    Status ended = train(group, plan, &times);
+    EXPECT_TRUE(times.interrupted);
+    EXPECT_TRUE(times.step_seconds.empty());
+    return ended;
   });
   EXPECT_FALSE(ended[0].ok());
   EXPECT_FALSE(ended[1].ok());

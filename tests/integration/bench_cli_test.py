@@ -578,6 +578,28 @@ class Bench(BenchCase):
         self.assertEqual((document["interrupted"], [result["bytes"] for result in document["results"]]), (True, [8]))
         self.assertIn("rank 1", document["error"])
 
+    def test_steps_and_pairs_that_were_measured_before_a_rank_died(self):
+        runs = {"training": (["--compute-ms", "1", "--warm-up", "0", "--steps", "1000000"], "^2 ranks|tcp", 2),
+                "matrix": (["--size", "64K", "--duration", "0.3"], "^3 ranks have met", 3)}
+        for name, (flags, begun, size) in runs.items():
+            for seconds in (1, 2, 4, 8, 16):  # until something is measured by then
+                places = [f"127.0.0.1:{port}" for port in free_ports(size)]
+                report = self.path(f"{name}{seconds}.json")
+                words = ("bench", name, "--ranks", ",".join(places), *flags, "--peer-timeout", "1000", *PATHS["tcp"])
+                ranks = [self.start(*words, "--rank", rank, *(["--json", report] if rank == 0 else [])) for rank in range(size)]
+                time.sleep(seconds)
+                ranks[1].kill()
+                codes = [rank.wait() for rank in ranks]
+                if codes[0] == 1 and os.path.exists(report) and os.path.getsize(report) > 0:
+                    break
+            self.assertEqual(codes[0], 1, ranks[0].output)
+            document = json.loads(pathlib.Path(report).read_text())
+            self.assertEqual(violations(document, name), [])
+            self.assertTrue(document["interrupted"])
+            self.assertTrue(document["steps" if name == "training" else "pairs"])
+            self.assertIn("rank 1", document["error"])
+            self.assertRegex(ranks[0].output, "(?m)^interrupted: (.*\n)+.*error: .*rank 1")
+
     def test_a_ping_pong_over_udp_whose_other_end_is_gone(self):
         for number, reason in ((signal.SIGKILL, "has ended|Connection refused"), (signal.SIGSTOP, "a datagram was lost")):
             with self.subTest(reason):

@@ -24,6 +24,7 @@ constexpr unsigned kSizeShift = 28;
 constexpr std::uint64_t kRank = (std::uint64_t{1} << kSizeShift) - 1;
 constexpr std::uint64_t kNumber = (std::uint64_t{1} << 56) - 1;
 constexpr std::chrono::milliseconds kFirstPause{50}, kLongestPause{2000};
+constexpr std::chrono::seconds kLastWords{2};
 constexpr std::chrono::seconds kPatience{60};  // beside what its pauses take
 
 /// Until it answers: ranks begin in no order. Each attempt that fails is a line in the log, so they become rarer.
@@ -87,6 +88,23 @@ Status did_not_come(const Status& why, std::size_t first, std::size_t size, Miss
   return {why.code(), fmt::format("of {} ranks these did not come in time: {}", size, who)};
 }
 
+/// A group that has joined, without the sessions by which it met. They end before any rank goes on: one that computes
+/// hears nothing, and would later find their paths gone, and the word of their end too late.
+Result<Group> without(std::span<Peer> met, Result<Group> group) {
+  for (Peer& peer : met) {
+    if (peer.valid()) peer.close();
+  }
+  if (!group) return group;
+  const Clock::time_point until = Clock::now() + kLastWords;
+  for (Peer& peer : met) {
+    while (peer.valid() && peer.state() != PeerState::kClosed && Clock::now() < until) {
+      peer.next_event(std::chrono::milliseconds(10));
+    }
+  }
+  if (const Status all = group->barrier(); !all.ok()) return all;
+  return group;
+}
+
 }  // namespace
 
 Status of_rank(std::size_t rank, const Status& status) {
@@ -135,9 +153,7 @@ Result<Group> Group::lead(Engine* engine, std::span<const std::string> others, s
     if (const Status sent = tell(*peer, rank, addresses, timeout); !sent.ok()) return sent;
     told.push_back(*std::move(peer));
   }
-  Result<Group> group = join(engine, 0, addresses, timeout);
-  for (Peer& peer : told) peer.close();
-  return group;
+  return without(told, join(engine, 0, addresses, timeout));
 }
 
 Result<Group> Group::follow(Engine* engine, std::chrono::nanoseconds timeout) {
@@ -148,7 +164,7 @@ Result<Group> Group::follow(Engine* engine, std::chrono::nanoseconds timeout) {
     return Status(Code::kPeerDied,
                   fmt::format("the leader at {} went before it said which rank this is", leader->address()));
   }
-  return join(engine, event.value & ~kYouAre, addresses_of(event), timeout);
+  return without({&*leader, 1}, join(engine, event.value & ~kYouAre, addresses_of(event), timeout));
 }
 
 Result<std::vector<std::string>> Group::receive(Engine* engine, std::size_t size, const std::string& root,
@@ -210,11 +226,7 @@ Result<Group> Group::meet(Engine* engine, std::size_t rank, std::size_t size, co
     addresses = addresses_of(event);
     met[0] = *std::move(first);
   }
-  Result<Group> group = join(engine, rank, addresses, timeout);
-  for (Peer& peer : met) {
-    if (peer.valid()) peer.close();
-  }
-  return group;
+  return without(met, join(engine, rank, addresses, timeout));
 }
 
 Status Group::leave() {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "bench/collective/all_reduce.h"
 #include "bench/collective/group.h"
 #include "bench/collective/reduce.h"
+#include "fairlead/log.h"
 #include "tests/bench/ranks.h"
 
 namespace fairlead::bench {
@@ -250,6 +252,26 @@ TEST(AllReduceOf, RanksThatKnowTheFirstMeetThere) {
       return Group::meet(&engines[rank], rank, 4, engines[0].listen_address());
     }));
   }
+}
+
+// One that computes polls nothing meanwhile: the sessions by which it met the others must have ended before.
+TEST(AllReduceOf, RanksThatHaveMetAndComputeHearNoWarnings) {
+  static std::atomic<int> warnings;
+  warnings = 0;
+  set_log_sink([](LogLevel level, std::string_view) { warnings += level >= LogLevel::kWarning ? 1 : 0; });
+  const auto computing = [](Result<Group> group) {
+    if (group) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    return group;
+  };
+  expect_ok(find_groups(3, [&](std::vector<Engine>& engines, std::size_t rank) {
+    const std::vector<std::string> others{engines[1].listen_address(), engines[2].listen_address()};
+    return computing(rank == 0 ? Group::lead(&engines[0], others) : Group::follow(&engines[rank]));
+  }));
+  expect_ok(find_groups(3, [&](std::vector<Engine>& engines, std::size_t rank) {
+    return computing(Group::meet(&engines[rank], rank, 3, engines[0].listen_address()));
+  }));
+  set_log_sink(nullptr);
+  EXPECT_EQ(warnings, 0);
 }
 
 TEST(AllReduceOf, OneRankMeetsItself) {

@@ -5,10 +5,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 
+#include "cli/base/familiar_flags.h"
 #include "cli/base/settings_file.h"
 
 namespace fairlead::cli {
@@ -124,7 +126,8 @@ struct Args::Impl {
     for (const std::string_view word : words) {
       if (word == "--") break;
       const std::string name(word.substr(0, word.find('=')));
-      if (name.starts_with("--") && app.get_option_no_throw(name) == nullptr) return name;
+      const bool is_short = name.size() > 1 && name[0] == '-' && std::isalpha(static_cast<unsigned char>(name[1])) != 0;
+      if ((is_short || name.starts_with("--")) && app.get_option_no_throw(name) == nullptr) return name;
     }
     return {};
   }
@@ -138,8 +141,12 @@ struct Args::Impl {
                        help.substr(0, help.rfind(" [")));
   }
 
-  // What is most like it, if that is likely meant.
+  // What is most like it, or does what it does elsewhere, if that is likely meant.
   [[nodiscard]] std::string nearest(const std::string& flag) {
+    const std::string familiar = familiar_flag(
+        flag, [this](std::string_view name) { return app.get_option_no_throw(std::string(name)) != nullptr; });
+    if (!familiar.empty()) return "; here that is " + familiar;
+    if (!flag.starts_with("--")) return "";
     std::string name;
     std::size_t least = 1 + std::max<std::size_t>(2, flag.size() / 4);
     for (const CLI::Option* option : app.get_options()) {

@@ -205,7 +205,6 @@ int bench_command(Words words) {
       "  fairlead bench training --help       of steps of data-parallel training\n"
       "What is measured, from where to where: docs/benchmarks.md.");
   add_bench_options(args, &options);
-  if (const std::string known = familiar_flag(words); !known.empty()) return args.usage_error(known);
   if (const auto exit = args.parse(words)) return *exit;
   options.config.failover = false;  // a figure that two paths share is none
 

@@ -127,54 +127,7 @@ std::string complete(BenchOptions& options, const Args& args) {
   return "";
 }
 
-// Flags of perftest and iperf3, and what does here what they do.
-constexpr std::pair<std::string_view, std::string_view> kFamiliar[] = {
-    {"-s", "--size"},
-    {"-l", "--size"},
-    {"--length", "--size"},
-    {"-a", "--size 2..8M"},
-    {"--all", "--size 2..8M"},
-    {"-n", "--iterations"},
-    {"--iters", "--iterations"},
-    {"-D", "--duration"},
-    {"--time", "--duration"},
-    {"-t", "--depth for perftest's, --duration for iperf3's"},
-    {"--tx-depth", "--depth"},
-    {"-q", "--sessions"},
-    {"--qp", "--sessions"},
-    {"-P", "--sessions"},
-    {"--parallel", "--sessions"},
-    {"-b", "--bidirectional for perftest's, --rate for iperf3's"},
-    {"--bidir", "--bidirectional"},
-    {"--post_list", "--batch"},
-    {"-Q", "--burst or --batch"},
-    {"--cq-mod", "--burst or --batch"},
-    {"-R", "--op read"},
-    {"--reverse", "--op read"},
-    {"-d", "--transport verbs:DEVICE"},
-    {"--ib-dev", "--transport verbs:DEVICE"},
-    {"-x", "--gid-index"},
-    {"-m", "--mtu"},
-    {"-i", "--interval for iperf3's"},
-    {"-J", "--json FILE"},
-    {"-A", "--cores"},
-    {"--affinity", "--cores"},
-    {"--use_cuda", "--memory cuda:N, at each end"},
-    {"-c", "HOST:PORT alone for iperf3's"},
-    {"--client", "HOST:PORT alone"},
-    {"--rate_limit", "--rate"}};
-
 }  // namespace
-
-std::string familiar_flag(std::span<const char* const> words) {
-  for (const std::string_view word : words) {
-    const std::string_view name = word.substr(0, word.find('='));
-    for (const auto& [flag, here] : kFamiliar) {
-      if (flag == name) return fmt::format("there is no flag {}; here that is {}", flag, here);
-    }
-  }
-  return "";
-}
 
 void add_bench_options(Args& args, BenchOptions* options) {
   bench::Plan* const plan = &options->plan;

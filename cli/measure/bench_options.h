@@ -30,7 +30,4 @@ struct BenchOptions {
 /// `options` must outlive args.parse(), and is complete after it.
 void add_bench_options(Args& args, BenchOptions* options);
 
-/// What to say if one of the words is a flag of perftest or iperf3 that is none here; else nothing.
-[[nodiscard]] std::string familiar_flag(std::span<const char* const> words);
-
 }  // namespace fairlead::cli

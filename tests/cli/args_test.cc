@@ -145,6 +145,26 @@ TEST(Args, AnUnknownFlagGetsTheNearestOne) {
   EXPECT_THAT(parse({"x", "--paket-io=udp"}).errors, HasSubstr("; did you mean --packet-io?"));
 }
 
+TEST(Args, FlagsOfOtherProgramsGetWhatDoesTheSameHere) {
+  const std::pair<std::vector<const char*>, const char*> hints[] = {
+      {{"x", "-d", "mlx5_0"}, "there is no flag -d; here that is --transport verbs:DEVICE\n"},
+      {{"x", "--device=mlx5_0"}, "there is no flag --device; here that is --transport verbs:DEVICE\n"},
+      {{"x", "-x", "3"},
+       "there is no flag -x; here that is --gid-index for perftest's, --transport for ucx_perftest's\n"},
+      {{"x", "-x3"}, "there is no flag -x3; here that is --gid-index"},
+      {{"x", "-m", "4096"}, "there is no flag -m; here that is --mtu\n"},
+      {{"-p", "7471"}, "there is no flag -p\n"},  // this command has no port
+      {{"-n"}, "there is no flag -n\n"},          // and counts nothing
+      {{"x", "-Z", "1"}, "there is no flag -Z\n"},
+  };
+  for (const auto& [words, hint] : hints) {
+    const Parsed parsed = parse(words);
+    EXPECT_EQ(parsed.exit, kUsage);
+    EXPECT_THAT(parsed.errors, HasSubstr(hint));
+  }
+  EXPECT_EQ(parse({"--", "-d"}).file, "-d") << "behind -- it is a word like others";
+}
+
 TEST(Args, SettingsOfVerbsAreRefusedWithTcp) {
   for (const char* flag : {"--mtu=1024", "--gid-index=1", "--packet-io=udp", "--profile=full", "--retry-count=3"}) {
     const Parsed parsed = parse({"x", "--transport", "tcp", flag});

@@ -17,6 +17,7 @@
 #include "base/system/unix_packets.h"
 #include "base/unique_fd.h"
 #include "datapath/command/metered_executor.h"
+#include "datapath/command/process/confinement.h"
 #include "datapath/command/process/frames.h"
 #include "datapath/command/process/images.h"
 #include "datapath/command/process/inherited.h"
@@ -169,9 +170,9 @@ int serve_session(const ExecutorFactory& executors) {
 
 int serve_session(std::span<const ServedDevice> devices) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a kernel that hangs does not outlive the service
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   datapath::command::leave_signals_to_server();
   datapath::command::go_before_server();
+  datapath::command::keep_to_itself();
   return datapath::command::serve(devices);
 }
 

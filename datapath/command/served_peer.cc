@@ -23,6 +23,7 @@ constexpr std::chrono::milliseconds kRun{1};          // at one that is not, bef
 constexpr std::chrono::microseconds kNewsLook{20};    // how long what gives way runs without a look for messages
 constexpr std::chrono::seconds kGoneLook{1};          // how often an idle one looks whether its process is there
 constexpr std::chrono::seconds kGrace{30};            // for the words that end a session
+constexpr std::uint64_t kFullSessions = 4;            // as many bytes as these have may wait for all of a tenant's
 
 /// All that a client which keeps to its credits can have under way.
 std::uint64_t most_queued(const ServerSession::Terms& terms) {
@@ -67,6 +68,7 @@ ServedPeer::ServedPeer(Peer peer, Admission admission, const ServerSession::Term
 ServedPeer::~ServedPeer() {
   stop();
   if (thread_.joinable()) thread_.join();
+  admission_.account().queued_bytes.fetch_sub(queued_bytes_ + running_bytes_, std::memory_order_relaxed);
 }
 
 Status ServedPeer::start_thread() {
@@ -151,22 +153,37 @@ void ServedPeer::queue(News news) {
   if (!thread_.joinable()) return take(news);
   const std::lock_guard lock(mutex_);
   if (news.peer) forget_attached();
-  queued_bytes_ += news.event.data.size() + kMessageCost;
-  if (queued_bytes_ > most_queued_ && !news.peer) {  // it is not read any more; who runs the session ends it
-    overrun_ = true;
-  } else {
-    queued_.push_back(std::move(news));
-  }
+  if (hold(news)) queued_.push_back(std::move(news));
   any_queued_.store(true, std::memory_order_release);
   if (session_ != nullptr) session_->set_news(true);
   news_.notify_one();
 }
 
+/// False: it is not read any more; who runs the session ends it. Under mutex_.
+bool ServedPeer::hold(const News& news) {
+  const std::uint64_t bytes = news.event.data.size() + kMessageCost;
+  std::atomic<std::uint64_t>& together = admission_.account().queued_bytes;
+  const std::uint64_t most = kFullSessions * most_queued_;
+  const std::uint64_t all = together.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (!news.peer && (overrun_ || crowded_ != 0 || all > most || queued_bytes_ + bytes > most_queued_)) {
+    together.fetch_sub(bytes, std::memory_order_relaxed);
+    if (overrun_ || crowded_ != 0) return false;
+    overrun_ = queued_bytes_ + bytes > most_queued_;
+    crowded_ = overrun_ ? 0 : all;
+    return false;
+  }
+  queued_bytes_ += bytes;
+  return true;
+}
+
 /// A peer that was attached and not taken yet, and what it said: its client says that again over the one that comes.
 void ServedPeer::forget_attached() {
   const auto first = std::ranges::find_if(queued_, [](const News& news) { return news.peer.has_value(); });
-  for (auto at = first; at != queued_.end(); ++at) queued_bytes_ -= at->event.data.size() + kMessageCost;
+  std::uint64_t bytes = 0;
+  for (auto at = first; at != queued_.end(); ++at) bytes += at->event.data.size() + kMessageCost;
   queued_.erase(first, queued_.end());
+  queued_bytes_ -= bytes;
+  admission_.account().queued_bytes.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 ServedPeer::Left ServedPeer::turn() {
@@ -296,6 +313,8 @@ void ServedPeer::thread_main() noexcept {
       time = now();
     }
     (void)run(device, until, time);
+    // A process has them now; those of a thread are its channels', within their credits.
+    admission_.account().queued_bytes.fetch_sub(std::exchange(running_bytes_, 0), std::memory_order_relaxed);
     if (session_->devices().due != 0 || any_queued_.load(std::memory_order_acquire)) continue;
     leave();
     if (!await_news()) break;
@@ -320,17 +339,24 @@ void ServedPeer::leave() {
 void ServedPeer::take_queued() {
   std::vector<News> all;
   bool overrun = false;
+  std::uint64_t crowded = 0;
   {
     const std::lock_guard lock(mutex_);
     all.swap(queued_);
-    queued_bytes_ = 0;
+    running_bytes_ += std::exchange(queued_bytes_, 0);
     overrun = overrun_;
+    crowded = crowded_;
     any_queued_.store(false, std::memory_order_relaxed);
     session_->set_news(false);
   }
   moved_at_ = Clock::now();
   for (News& news : all) take(news);
   if (overrun) session_->overrun();
+  if (crowded == 0) return;
+  session_->end({Code::kResourceExhausted,
+                 fmt::format("{} bytes wait for the sessions of its tenant together, which may be {} (what {} sessions "
+                             "with all of their credits under way have); wait for some before sending more",
+                             crowded, kFullSessions * most_queued_, kFullSessions)});
 }
 
 /// False: it is to end.

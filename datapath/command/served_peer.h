@@ -99,6 +99,7 @@ class ServedPeer final : private Outlet {
     std::optional<Peer> peer;
   };
   void queue(News news);
+  [[nodiscard]] bool hold(const News& news);
   void forget_attached();
   void take(News& news);
   /// What the client asked for, if the session has begun.
@@ -141,6 +142,8 @@ class ServedPeer final : private Outlet {
   LongLook long_look_;              // for the next
   Clock::time_point look_again_{};  // for messages, where they come between turns
 
+  std::uint64_t running_bytes_ = 0;  // that were queued, and may be on their way to who runs them
+
   std::thread thread_;
   std::atomic<bool> stopping_{false}, ended_{false};
   std::atomic<bool> any_queued_{false}, kept_{false};
@@ -149,6 +152,7 @@ class ServedPeer final : private Outlet {
   std::vector<News> queued_;
   std::uint64_t queued_bytes_ = 0;
   bool overrun_ = false;
+  std::uint64_t crowded_ = 0;  // bytes that waited for its tenant's sessions, when they were too many; 0: never
 };
 
 }  // namespace fairlead::datapath::command

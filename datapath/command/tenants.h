@@ -56,6 +56,7 @@ struct TenantAccount {
 
   std::atomic<std::uint64_t> away{0};  // sessions that are kept though their clients have no peer
   std::atomic<std::uint64_t> sessions{0}, waiting{0};
+  std::atomic<std::uint64_t> queued_bytes{0};  // that came, and that nobody has taken who runs a session
 
  private:
   /// What processes that have ended wrote over on the page is as it was: the limit, and slots that are nobody's.

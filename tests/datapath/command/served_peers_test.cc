@@ -202,6 +202,55 @@ TEST_F(ServedPeersTest, AProcessThatEndsWhileItsSessionIsIdleEndsTheSession) {
   EXPECT_EQ(counters.begun.load(), 1u);
 }
 
+// Each is within its own credits, and all of their processes are busy.
+TEST_F(ServedPeersTest, WhatWaitsForATenantsSessionsTogetherIsBounded) {
+  constexpr std::size_t kMessage = std::size_t{256} << 10, kEach = 6, kSessions = 10;
+  constexpr std::uint64_t kMost = 4 * (64 * kMaxRecord + 4096 + (1 << 20));
+  static_assert(kEach * (kMessage + 256) < kMost / 4 && kSessions * kEach * kMessage > 2 * kMost);
+  Ran ran;
+  ran.devices.all = 1;
+  ran.welcome = 1;
+  const ServiceConfig config{.program = program_that_ran(ran, "sleep 2")};
+  Turnstiles none;
+  Tenants tenants({}, nullptr, 1, true);
+  ServiceCounters counters;
+  const std::atomic<std::uint64_t>& queued = tenants.admit("")->account().queued_bytes;
+  {
+    std::vector<std::unique_ptr<ServedPeer>> sessions;
+    for (std::size_t i = 0; i < kSessions; ++i) {
+      sessions.push_back(std::make_unique<ServedPeer>(
+          connect(), *tenants.admit(""), ServerSession::Terms{.channels = 1, .credits = 64, .payload_credit = 4096},
+          config, counters, none, nullptr, nullptr, &Clock::now));
+      ASSERT_TRUE(sessions.back()->start_thread().ok());
+      sessions.back()->deliver(hello_event());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // most of them run by now
+    for (const auto& session : sessions) {
+      for (std::size_t i = 0; i < kEach; ++i) {
+        Event event;
+        event.value = kMessageValue;
+        event.data.resize(kMessage);
+        session->deliver(std::move(event));
+        EXPECT_LE(queued.load(), kMost);
+      }
+    }
+    Status why;
+    EXPECT_TRUE(comes_true([&] {
+      while (server_.accept()) {
+      }
+      Bytes body;
+      const Event event = server_.next_event(std::chrono::milliseconds(1)).second;
+      body = event.data;
+      const auto header = take<MessageHeader>(body);
+      if (header && is_message(*header, MessageType::kRefused)) why = refusal_in(body);
+      return !why.ok();
+    }));
+    EXPECT_EQ(why.code(), Code::kResourceExhausted) << why.to_string();
+    EXPECT_NE(why.message().find("wait for the sessions of its tenant together"), std::string::npos) << why.to_string();
+  }
+  EXPECT_EQ(queued.load(), 0u);
+}
+
 // Whether a session is to be kept is the service's to say, and its client's.
 TEST_F(ServedPeersTest, AProcessThatSaysThatItsSessionIsKeptIsNotBelieved) {
   const auto welcome = welcome_message({}, WelcomeMore(), WelcomeLast(), WelcomeKept{.keep_ms = 60'000});

@@ -68,7 +68,8 @@ std::string answer_to(std::string_view line, const Content& content) {
 struct Connection {
   PrivateFd fd;
   steady_clock::time_point until = steady_clock::now() + kPatience;
-  std::string request, reply;  // reply: what is left of it; empty while the request is not complete
+  std::string request, reply;  // reply: empty while the request is not complete
+  std::size_t sent = 0;        // of it
 
   // False when it is over.
   bool go_on(const Content& content) {
@@ -86,11 +87,11 @@ struct Connection {
         reply = answer("431 Request Header Fields Too Large", "text/plain", "");
       }
     }
-    while (!reply.empty()) {
-      const ssize_t sent = ::send(fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-      reply.erase(0, static_cast<std::size_t>(sent));
+    while (sent < reply.size()) {
+      const ssize_t more = ::send(fd.get(), reply.data() + sent, reply.size() - sent, MSG_NOSIGNAL);
+      if (more < 0 && errno == EINTR) continue;
+      if (more < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      sent += static_cast<std::size_t>(more);
     }
     return false;
   }

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -186,6 +188,37 @@ TEST(MetricsServer, HasPagesOfWhoeverStartsIt) {
   EXPECT_THAT(get((*server)->address(), "/status?x"), AllOf(HasSubstr("application/json"), HasSubstr("{}")));
   EXPECT_THAT(get((*server)->address(), "/nonsense"),
               AllOf(HasSubstr("404"), HasSubstr("there are /metrics, /healthz, /readyz, /status")));
+}
+
+// Two scrapers at once get all of it while a third asks and never reads, which is hung up on in time.
+TEST(MetricsServer, AnswersScrapesThatMeetAndHangsUpOnWhoNeverReads) {
+  const std::string large(std::size_t{16} << 20, 'x');  // more than sockets hold
+  auto server =
+      MetricsServer::start("127.0.0.1:0", [] { return std::vector<Metric>{build_metric("0.1.0", "abc", "Dev")}; },
+                           {{"/large", [&large] { return PageText{.body = large}; }}});
+  ASSERT_TRUE(server) << server.error().to_string();
+  const std::string& address = (*server)->address();
+  const UniqueFd never = connect_to(address);
+  const auto asked = std::chrono::steady_clock::now();
+  ASSERT_TRUE(say(never, "GET /large HTTP/1.1\r\n\r\n"));
+  std::vector<std::thread> scrapers;
+  std::atomic<int> whole = 0;
+  for (int i = 0; i < 2; ++i) {
+    scrapers.emplace_back([&] {
+      for (int round = 0; round < 20; ++round) {
+        whole += get(address, "/metrics").find("fairlead_build_info") != std::string::npos ? 1 : 0;
+      }
+      whole += get(address, "/large").size() > large.size() ? 1 : 0;
+    });
+  }
+  for (std::thread& scraper : scrapers) scraper.join();
+  EXPECT_EQ(whole, 42);
+  std::this_thread::sleep_until(asked + std::chrono::seconds(6));
+  EXPECT_THAT(get(address, "/healthz"), HasSubstr("200 OK"));
+  std::size_t got = 0;
+  std::vector<char> buffer(std::size_t{1} << 20);
+  for (ssize_t n; (n = ::recv(never.get(), buffer.data(), buffer.size(), 0)) > 0;) got += static_cast<std::size_t>(n);
+  EXPECT_LT(got, large.size());
 }
 
 TEST(MetricsServer, HangsUpOnWhatIsNoHttp) {

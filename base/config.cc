@@ -180,6 +180,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
     return {Code::kInvalidArgument,
             fmt::format("'{}' is not an address: {}; write HOST:PORT, [IPV6]:PORT or :PORT", text, why)};
   };
+  if (text.find("://") != std::string_view::npos) return bad("it is a URL");
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad("no port");
   std::string_view host = text.substr(0, colon);

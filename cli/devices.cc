@@ -8,6 +8,7 @@
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/unreachable.h"
 #include "cli/commands.h"
 #include "cli/resolve.h"
 #include "fairlead/cuda.h"
@@ -130,7 +131,7 @@ int devices_command(Words words) {
   Result<Peer> peer = engine->connect(peer_address);
   const Status ready = peer ? peer->wait_ready(config.connect_timeout) : peer.error();
   if (!ready.ok()) {
-    console.error(fmt::format("cannot reach {}: {}", peer_address, ready.to_string()));
+    console.error(unreachable(peer_address, ready, "fairlead serve"));
     return kFailure;
   }
   fmt::print("\n{}\n", printable(fmt::format("{} ({}): {}", peer_address, peer->name(), peer->explain())));

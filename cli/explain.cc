@@ -14,6 +14,7 @@
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/unreachable.h"
 #include "cli/commands.h"
 #include "cli/resolve.h"
 #include "fairlead/engine.h"
@@ -182,9 +183,7 @@ Status explain(Engine& engine, const Options& options) {
     const Status written = bench::write_text(options.json, Json(report(options, ways, lines)).dump(2) + "\n");
     if (!written.ok()) return written;
   }
-  return chosen ? Status()
-                : Status(chosen.error().code(),
-                         fmt::format("cannot reach {}: {}", options.server, chosen.error().message()));
+  return chosen ? Status() : unreachable(options.server, chosen.error(), "fairlead serve");
 }
 
 }  // namespace

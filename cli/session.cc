@@ -6,6 +6,7 @@
 
 #include "base/system/prefetch.h"
 #include "bench/base/cpu_time.h"
+#include "cli/base/unreachable.h"
 #include "fairlead/log.h"
 
 namespace fairlead::cli {
@@ -28,8 +29,8 @@ std::string device_of(const Engine& engine, const std::string& transport) {
 Result<Session> Session::open(Engine engine, const std::string& host_port, Console* console) {
   Result<Peer> peer = engine.connect(host_port);
   if (!peer) return peer.error();
-  Status ready = peer->wait_ready(engine.config().connect_timeout + std::chrono::seconds(1));
-  if (!ready.ok()) return Status(ready.code(), fmt::format("cannot reach {}: {}", host_port, ready.message()));
+  const Status ready = peer->wait_ready(engine.config().connect_timeout + std::chrono::seconds(1));
+  if (!ready.ok()) return unreachable(host_port, ready, "fairlead serve");
   Session session(std::move(engine), *std::move(peer), console);
   console->line(fmt::format("connected to {}: {}", session.peer_.name(), session.peer_.explain()));
   return session;

@@ -111,7 +111,11 @@ std::string behind_links(const std::string& path) {
 }
 
 Status file_error(std::string_view what, std::string_view path, int error) {
-  return {code_of(error), fmt::format("cannot {} {}: {}", what, path, std::strerror(error))};
+  const bool makes = what == "create";
+  const std::string_view remedy = makes && error == ENOENT   ? "; make its folder, or name another file"
+                                  : makes && error == EACCES ? "; name a file in a folder that this user may write to"
+                                                             : "";
+  return {code_of(error), fmt::format("cannot {} {}: {}{}", what, path, std::strerror(error), remedy)};
 }
 
 Status check_writable(const std::string& path) {

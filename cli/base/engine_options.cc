@@ -16,23 +16,6 @@ Setter set_milliseconds(std::chrono::milliseconds* target, std::int64_t max) {
   return set_number([target](std::int64_t value) { *target = std::chrono::milliseconds(value); }, 1, max);
 }
 
-// Which words are legal is known to the engine; a word of another form is refused here.
-Setter set_transport(std::string* target) {
-  return [target](std::string_view text) {
-    const std::vector<std::string> words = words_of(text);
-    for (const std::string& word : words) {
-      const bool device = word.starts_with("verbs:") && word.size() > 6;
-      if (device || word == "verbs" || word == "shm" || word == "tcp" || (word == "auto" && words.size() == 1))
-        continue;
-      return Status(Code::kInvalidArgument,
-                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, shm, tcp)", word));
-    }
-    if (words.empty()) return Status(Code::kInvalidArgument, "no transport is given (legal: auto, verbs, ...)");
-    *target = text;
-    return Status();
-  };
-}
-
 // Words with commas between. Which are legal is known to the engine.
 Setter set_words(std::vector<std::string>* target) {
   return [target](std::string_view text) {
@@ -67,6 +50,23 @@ std::string without_verbs(const EngineConfig& config) {
 }
 
 }  // namespace
+
+// Which words are legal is known to the engine; a word of another form is refused here.
+Setter set_transport(std::string* target) {
+  return [target](std::string_view text) {
+    const std::vector<std::string> words = words_of(text);
+    for (const std::string& word : words) {
+      const bool device = word.starts_with("verbs:") && word.size() > 6;
+      if (device || word == "verbs" || word == "shm" || word == "tcp" || (word == "auto" && words.size() == 1))
+        continue;
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}' is not legal here (legal: auto, verbs, verbs:DEVICE, shm, tcp)", word));
+    }
+    if (words.empty()) return Status(Code::kInvalidArgument, "no transport is given (legal: auto, verbs, ...)");
+    *target = text;
+    return Status();
+  };
+}
 
 void add_engine_options(Args& args, EngineConfig* config) {
   VerbsConfig* const verbs = &config->verbs;

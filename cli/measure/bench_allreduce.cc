@@ -167,9 +167,8 @@ int bench_allreduce_command(Words words) {
     Result<std::vector<std::uint64_t>> sizes = bench::parse_size_list(text, std::uint64_t{4} << 30);
     if (!sizes) return sizes.error();
     options.sizes = *std::move(sizes);
-    return *std::min_element(options.sizes.begin(), options.sizes.end()) >= 4
-               ? Status()
-               : Status(Code::kInvalidArgument, "a sum has at least 4 bytes");
+    const std::uint64_t least = *std::min_element(options.sizes.begin(), options.sizes.end());
+    return least >= 4 ? Status() : Status(Code::kInvalidArgument, fmt::format("{}: a sum has at least 4 bytes", least));
   });
   args.option("--dtype", "TYPE", "F32, F16 or BF16 (default F32)", set_choice(&options.dtype, {"F32", "F16", "BF16"}));
   args.option("--algorithm", "NAME", "ring, tree (up to 256K) or auto, a tree up to 32K (default auto)",

@@ -11,6 +11,7 @@
 #include "bench/gain/terms.h"
 #include "bench/net/end_facts.h"
 #include "bench/net/load.h"
+#include "cli/base/unreachable.h"
 #include "cli/measure/interruption.h"
 #include "cli/session.h"
 
@@ -26,7 +27,7 @@ Result<Peer> reach(Engine& engine, const std::string& target, const BenchOptions
     const Status ready = peer ? peer->wait_ready(options.config.connect_timeout) : peer.error();
     if (ready.ok()) return peer;
     if (std::chrono::steady_clock::now() >= end || interruption() != 0) {
-      return Status(ready.code(), fmt::format("cannot reach {}: {}", target, ready.message()));
+      return unreachable(target, ready, "fairlead bench --server");
     }
     if (!told) console.line(fmt::format("waiting for {} for up to {:g} s: {}", target, options.wait, ready.message()));
     std::this_thread::sleep_for(kPause);

@@ -12,6 +12,7 @@
 #include "cli/base/args.h"
 #include "cli/base/console.h"
 #include "cli/base/engine_options.h"
+#include "cli/base/unreachable.h"
 #include "cli/commands.h"
 #include "cli/measure/gain_metrics.h"
 #include "cli/measure/interruption.h"
@@ -66,8 +67,8 @@ class Sides {
     Result<Peer> peer = engine.connect(target_);
     const Status ready = peer ? peer->wait_ready(engine.config().connect_timeout) : peer.error();
     if (!ready.ok()) {
-      return Status(ready.code(),
-                    fmt::format("cannot reach {} over {}: {}", target_, engine.config().transport, ready.message()));
+      return unreachable(fmt::format("{} over {}", target_, engine.config().transport), ready,
+                         "fairlead gain --server");
     }
     if (links_.size() == 2) {
       const std::string first = links_[candidate ? 1 : 0]->peer().transport();
@@ -249,8 +250,9 @@ void add_options(Args& args, Options& options) {
   args.flag("--once", &options.once, "With --server: end when the first initiator has gone");
   args.flag("--local", &options.local, "Start the passive end here, as a process of its own on loopback");
   args.option("--baseline", "T", "What is compared with: a transport, as of --transport (default tcp)",
-              set_text(&options.baseline));
-  args.option("--candidate", "T", "What is compared (default verbs: the best device)", set_text(&options.candidate));
+              set_transport(&options.baseline));
+  args.option("--candidate", "T", "What is compared (default verbs: the best device)",
+              set_transport(&options.candidate));
   args.option("--sizes,--size", "LIST", "Bytes of an operation: 8,4K,1M or ranges that double (default 4K,64K,1M)",
               [plan](std::string_view text) {
                 auto sizes = bench::parse_size_list(text, bench::kMaxSize);

@@ -108,7 +108,7 @@ Result<std::string> http_get(std::string_view host_port, std::string_view path, 
   }
   const std::size_t head = answer.find("\r\n\r\n");
   if (!answer.starts_with("HTTP/1.") || head == std::string::npos) {
-    return Status(Code::kDataLoss, fmt::format("{} does not speak HTTP", host_port));
+    return Status(Code::kDataLoss, fmt::format("{} does not speak HTTP; give the address of --metrics", host_port));
   }
   if (answer.size() < 12 || answer.substr(9, 3) != "200") {
     return Status(Code::kUnavailable,

@@ -30,6 +30,9 @@ class Usage(Case):
             (("push", "a", "b:1", "--transport", "pigeon"), "legal: auto, verbs"),
             (("push", "a", "nonsense"), "nonsense"),
             (("push", "a", ":7471"), "HOST:PORT"),
+            (("push", "a", "http://b:1"), "'http://b:1' is not an address: it is a URL; write HOST:PORT"),
+            (("gain", "--local", "--candidate", "foo"), "--candidate: 'foo' is not legal here .legal: auto, verbs"),
+            (("bench", "allreduce", "--local", "2", "--sizes", "8,3"), "--sizes: 3: a sum has at least 4 bytes"),
             (("push", "a", "b:0"), "from 1 to 65535"),
             (("push", "a", "b:1", "--name", "x/y"), "legal: 1 to 128 of"),
             (("serve", "--max-bytes", "lots"), "K, M, G"),
@@ -207,7 +210,7 @@ class Outputs(Case):
 
     def test_files_to_pull_into(self):
         os.mkfifo(self.path("pipe"))
-        for out, pattern in ((str(self.folder), "is a directory, not a regular file"), (self.path("no/out"), "not found"),
+        for out, pattern in ((str(self.folder), "is a directory, not a regular file"), (self.path("no/out"), "not found: .*; make its folder, or name another file"),
                              (self.path("pipe"), "pipe.*not a regular file"), ("/dev/null", "not a regular file")):
             with self.subTest(out=out):
                 self.assert_fails(self.run_to_end("pull", "127.0.0.1:9", "m", out), 1, pattern)
@@ -225,11 +228,21 @@ class Addresses(Case):
             holder.bind(("127.0.0.1", 0))  # bound, not listening: nobody else can take it
             address = f"127.0.0.1:{holder.getsockname()[1]}"
             self.assert_fails(self.run_to_end("push", self.file(), address, "--connect-timeout", "3000"), 1,
-                              f"cannot reach {address}")
+                              f"cannot reach {address}", "; start `fairlead serve` there, or give the port at which it listens")
+            for words, server in ((["bench", "bw", address], "bench --server"), (["gain", address], "gain --server"),
+                                  (["devices", "--peer", address], "serve")):
+                self.assert_fails(self.run_to_end(*words), 1, f"cannot reach {address}.*; start `fairlead {server}` there")
+
+    def test_a_port_of_another_kind(self):
+        server = self.serve(metrics=True)
+        metrics = server.metrics_url.split("/")[2]
+        self.assert_fails(self.run_to_end("push", self.file(), metrics), 1,
+                          "give the address at which a `fairlead serve` listens, which is not that of its --metrics")
+        self.assert_fails(self.run_to_end("status", server.listen), 1, f"{server.listen}.*; give the address of --metrics")
 
     def test_no_such_host(self):
         self.assert_fails(self.run_to_end("push", self.file(), "no-such-host.invalid:7471", "--connect-timeout", "5000"), 1,
-                          "no-such-host.invalid")
+                          "no-such-host.invalid", "; check the name, or give an address in numbers")
 
     def test_port_in_use(self):
         server = self.serve()

@@ -76,9 +76,11 @@ int run_command(Words words) {
   args.option("--soft-address,--address", "IP",
               "The address behind GID index 1 (default: the first free one of 127.0.0.0/8)",
               set_text(&settings.address));
+  constexpr const char* kHow = "give the program after '--': fairlead run [FLAGS] -- PROGRAM [ARGS]";
+  if (dashes == words.end()) args.strangers(kHow);
   if (const auto exit = args.parse(words.first(split))) return *exit;
   if (dashes == words.end() || dashes + 1 == words.end()) {
-    return args.usage_error("no program; give it after '--': fairlead run -- PROGRAM [ARGS]");
+    return args.usage_error(fmt::format("no program; {}", kHow));
   }
 
   constexpr int kNotStarted = 127;  // as shells say it

@@ -59,6 +59,7 @@ struct Args::Impl {
   std::vector<std::string> required;  // CLI11 would complain of these before it does of a flag it does not know
   std::vector<std::function<std::string()>> rules;
   bool takes_file = false;
+  std::string strangers;  // "; " and what to do with words that are not known, if that is said
 
   // A setter's refusal leaves CLI11's parse as an exception and is reported by parse().
   void apply(const std::string& name, const Setter& setter, const std::string& text) {
@@ -214,6 +215,8 @@ void Args::positionals(const std::string& value, std::string help, Setter setter
       ->type_name("");
 }
 
+void Args::strangers(std::string remedy) { impl_->strangers = "; " + std::move(remedy); }
+
 void Args::settings_file() {
   impl_->takes_file = true;
   option("--config", "FILE",
@@ -228,7 +231,7 @@ void Args::rule(std::function<std::string()> wrong) { impl_->rules.push_back(std
 
 std::optional<int> Args::parse(std::span<const char* const> words) {
   if (const std::string flag = impl_->unknown_flag(words); !flag.empty()) {
-    return usage_error(fmt::format("there is no flag {}{}", flag, impl_->nearest(flag)));
+    return usage_error(fmt::format("there is no flag {}{}{}", flag, impl_->nearest(flag), impl_->strangers));
   }
   if (impl_->takes_file && !asks_for_help(words)) {
     const std::optional<std::string> file = settings_path(words);
@@ -256,7 +259,7 @@ std::optional<int> Args::parse(std::span<const char* const> words) {
   } catch (const CLI::ArgumentMismatch& error) {
     return usage_error(impl_->missing_value(error.what()));
   } catch (const CLI::ExtrasError&) {
-    return usage_error(fmt::format("too many words: {}", fmt::join(impl_->app.remaining(), " ")));
+    return usage_error(fmt::format("too many words: {}{}", fmt::join(impl_->app.remaining(), " "), impl_->strangers));
   } catch (const CLI::Error& error) {
     return usage_error(error.what());
   }

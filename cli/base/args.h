@@ -48,6 +48,10 @@ class Args {
   /// In the order of the calls. A positional that is not required keeps its default.
   void positional(const std::string& value, std::string help, Setter setter, bool required = true);
 
+  /// What an error says of a word or a flag that this command does not take, where one such is likely meant for
+  /// somebody else: "give the program after '--'".
+  void strangers(std::string remedy);
+
   /// Any number of words, each to the setter; after all others.
   void positionals(const std::string& value, std::string help, Setter setter);
 

@@ -123,7 +123,9 @@ Result<Principals> Principals::parse(std::string_view text, const std::string& p
     if (known.keys_.size() == kMost) return bad(fmt::format("more than {} principals", kMost));
     if (!known.keys_.emplace(name, *std::move(key)).second) return bad(fmt::format("'{}' stands there twice", name));
   }
-  if (known.empty()) return {Code::kInvalidArgument, fmt::format("keys file {} names nobody", path)};
+  if (known.empty())
+    return {Code::kInvalidArgument,
+            fmt::format("keys file {0} names nobody; `fairlead key NAME >> {0}` adds one", path)};
   return known;
 }
 

@@ -67,7 +67,8 @@ TEST(Principals, BadLinesAreNamedAndKeysAreNot) {
     EXPECT_THAT(known.error().message(), testing::AllOf(HasSubstr("the-file, line "), HasSubstr(why)));
     EXPECT_THAT(known.error().message(), testing::Not(HasSubstr("aaaa")));
   }
-  EXPECT_THAT(words(Principals::parse("# nobody\n", "f")), HasSubstr("names nobody"));
+  EXPECT_THAT(words(Principals::parse("# nobody\n", "f")),
+              HasSubstr("names nobody; `fairlead key NAME >> f` adds one"));
   std::string many;
   for (std::size_t i = 0; i <= Principals::kMost; ++i) many += "n" + std::to_string(i) + " " + kKey + "\n";
   EXPECT_THAT(words(Principals::parse(many, "f")), HasSubstr("line 4097: more than 4096 principals"));

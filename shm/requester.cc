@@ -105,6 +105,7 @@ bool Requester::post_other(const WorkRequest& work) noexcept {
     mine.code = Code::kInvalidArgument;
   }
   ++end_;
+  if (mine.length > kMaxPiece || mine.kind == OpKind::kRead) long_until_ = end_;
   return true;
 }
 

@@ -79,7 +79,8 @@ class Requester {
   std::size_t post(std::span<const datapath::WorkRequest> work) noexcept;
   /// What the next requests are to say of the peer's own, and what one of the peer's has said of ours.
   void tell(std::uint64_t ended) noexcept { tells_ = ended; }
-  /// That number, as the last request that was sent has it.
+  /// That number, as the last request has it that was sent and that the peer comes to at once: not behind one that
+  /// takes it long, nor behind many.
   [[nodiscard]] std::uint64_t said() const noexcept { return said_; }
   void hear(std::uint32_t ended) noexcept;
   /// Takes answers, copies up to `turn` bytes of what is to be read, reports what has ended, sends on.
@@ -124,6 +125,7 @@ class Requester {
   static_assert(sizeof(Work) == kLine);
   using Segments = std::array<iovec, kMaxSegments>;
   static constexpr std::size_t kFirstWork = 16;
+  static constexpr std::uint64_t kFew = 16;  // under way
 
   [[nodiscard]] Work& at(std::uint64_t number) noexcept { return work_[number & (work_.size() - 1)]; }
   [[nodiscard]] std::span<iovec> segments_of(const Work& work) noexcept {
@@ -141,7 +143,7 @@ class Requester {
   bool post_other(const datapath::WorkRequest& work) noexcept;
   void push(const Slot& slot) noexcept {
     out_.push(slot, static_cast<std::uint32_t>(tells_));
-    said_ = tells_;
+    if (long_until_ <= first_ && end_ - first_ <= kFew) said_ = tells_;
   }
   void send_on() noexcept;
   /// Most of the time there is nothing.
@@ -176,6 +178,7 @@ class Requester {
   // first_ <= next_ <= end_: those before next_ are in the ring.
   std::uint64_t first_ = 0, next_ = 0, end_ = 0;
   std::uint64_t tells_ = 0, said_ = 0;
+  std::uint64_t long_until_ = 0;                             // behind the last one that takes the peer long
   std::uint64_t told_ = 0;                                   // by requests of the peer's: those before it have ended
   std::uint32_t reported_refusals_ = 0, seen_refusals_ = 0;  // of writes
   std::uint64_t seen_ended_ = 0, seen_progress_ = 0;         // of the peer's line

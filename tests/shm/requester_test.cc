@@ -134,6 +134,30 @@ TEST_F(ShmRequester, AndOursSayWhatHasEndedOfThePeers) {
   }
 }
 
+// Behind what takes the peer long it would hear of an end late: that counts as not said.
+TEST_F(ShmRequester, WhatThePeerComesToLateIsNotSaid) {
+  requester_.tell(1);
+  ASSERT_EQ(post(OpKind::kMessage, 0, 8), 1u);
+  EXPECT_EQ(requester_.said(), 1u);
+  for (const auto& [kind, bytes] : {std::pair(OpKind::kWrite, kMaxPiece + 1UL), std::pair(OpKind::kRead, 8UL)}) {
+    const std::uint64_t before = requester_.said(), posted = told.completions.size() + requester_.outstanding();
+    requester_.tell(before + 1);
+    ASSERT_EQ(post(kind, posted, kind == OpKind::kRead ? 0 : bytes), 1u);
+    ASSERT_EQ(post(OpKind::kMessage, posted + 1, 8), 1u);
+    EXPECT_EQ(requester_.said(), before);
+    end(posted + 2);
+    EXPECT_EQ(requester_.advance(told, kTurn).reason, "");
+    ASSERT_EQ(post(OpKind::kMessage, posted + 2, 8), 1u);
+    EXPECT_EQ(requester_.said(), before + 1);
+  }
+  requester_.tell(100);
+  for (std::uint64_t id = 0; id < kDepth - 10; ++id) ASSERT_EQ(post(OpKind::kMessage, id, 8), 1u);
+  EXPECT_EQ(requester_.said(), 100u);
+  requester_.tell(101);
+  ASSERT_EQ(post(OpKind::kMessage, kDepth, 8), 1u);
+  EXPECT_EQ(requester_.said(), 100u) << "behind so many";
+}
+
 TEST_F(ShmRequester, WhatEndsWellInARowIsToldTogether) {
   for (const std::uint64_t id : {1u, 2u, 3u, 4u, 5u, 6u, 9u}) ASSERT_EQ(post(OpKind::kWrite, id, 8), 1u);
   answer({.kind = SlotKind::kRefused, .word = 2, .key = static_cast<std::uint64_t>(Code::kProtectionError)});

@@ -388,7 +388,7 @@ class Run(Case):
             self.assertEqual(int(ignored.split()[1], 16) >> (number - 1) & 1, 0, f"{ignored}: signal {number}")
 
     def test_wrong_usage_names_what_is_legal(self):
-        self.refused(2, r"no program; give it after '--'", "--device", "soft0")
+        self.refused(2, r"no program; give the program after '--': fairlead run", "--device", "soft0")
         self.refused(2, r"legal: full, pvrdma", "--profile", "mlx5", "--", "true")
         self.refused(2, r"pigeon.*legal: udp", "--packet-io", "pigeon", "--", "true")
         self.refused(2, r"1\.2\.3.*is no IPv4 address", "--address", "1.2.3", "--", "true")
